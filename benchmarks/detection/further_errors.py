@@ -56,7 +56,7 @@ def difference(week: Week, metric: str) -> tuple[float, float]:
     whole, segment = slice(0, week.stream.ts.size), week.stream.deploy // HOUR
     feed.gain(further, segment, whole)
     feed.gain_hour(further, segment, whole)
-    return further.told(metric)
+    return further.harm(metric)
 
 
 def ratio(metric: str, users: int, repetitions: int, first: int = 0, zipf: float = 0.8) -> float:

@@ -1,7 +1,7 @@
 """Candidates in the order of their requests, and the columns that auctions read.
 
-Requests are short, so they are sorted by insertion, in one pass that also finds duplicates. Then every column is moved
-to its place.
+Requests are short, so they are sorted by insertion, in a single pass that also finds duplicates. Then every column is
+moved into place.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from streameval.events.batch import Impressions, Shadow
 from streameval.sketches.blocks import blocks_of
 from streameval.sketches.directory import mix
 
-_SHORT = 64  # candidates, up to which insertion is the fastest
+_SHORT = 64  # candidates, up to which insertion is fastest
 _NO_CODES = np.empty(0, np.int64)
 _NO_SHADOW = Shadow(np.zeros(0, np.int64), np.empty(0, np.int32), np.empty(0))
 
 
 @numba.njit(cache=True, nogil=True)
 def pair_keys(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One 64-bit key for each pair of hashes."""
+    """Returns a 64-bit key for each pair of hashes."""
     out = np.empty(first.size, np.uint64)
     for i in range(first.size):
         out[i] = mix(mix(first[i]) ^ second[i])
@@ -41,11 +41,12 @@ def arranged(
     shown: int,
     many: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """(which rows stand where, by request; their positions: infinite: not shown, -1: not known; where each request begins and the
-    last one ends). Requests have numbers below `many`, -1: none; the first `shown` rows are those that were shown.
+    """Returns (rows by place, ordered by request; their positions: infinite if not shown, -1 if not known; where each
+    request begins and the last one ends).
 
-    Of an impression that came twice the first counts; a candidate that was shown after all, or came twice, counts once. Rows of
-    one request come as they were shown, then the others by item: so stand those of equal rank score.
+    Requests have numbers below `many`, -1: none; the first `shown` rows are those that were shown. If an impression
+    came twice, the first one counts; a candidate that was shown after all, or came twice, counts once. The rows of a
+    request are those shown, by position, then the others by item, which is also the order of equal rank scores.
     """
     indptr, order, at = _counted(request, many)
     if _distinct(ids[:shown]) and _arrange(indptr, order, at, ids, item, position, shown):
@@ -63,7 +64,7 @@ def _sorted(
     position: NDArray[np.float64],
     shown: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """`arranged`, whatever there is: (which rows stand where, their positions)."""
+    """Does the same as `arranged` for any rows. Returns (rows by place, their positions)."""
     among = np.flatnonzero(~_again(ids, pair_keys(request, item), shown))
     position = np.where(shown, np.where(np.isnan(position), -1.0, position), np.inf)[among]
     order = np.lexsort((ids[among], item[among], position, request[among]))
@@ -72,7 +73,7 @@ def _sorted(
 
 @numba.njit(cache=True, nogil=True)
 def _counted(request: NDArray[np.int64], many: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(where each request begins and the last one ends, its rows in order, room for their positions)."""
+    """Returns (where each request begins and the last one ends, its rows in order, a buffer for their positions)."""
     begin = np.zeros(many + 2, np.int64)
     for one in request:
         begin[one + 2] += one >= 0
@@ -97,10 +98,11 @@ def _arrange(
     position: NDArray[np.float64],
     shown: int,
 ) -> bool:
-    """Sorts the rows of every request by position, item and id; False: one has too many, or a candidate twice.
+    """Sorts the rows of every request by position, item and id. Returns False if one has too many, or a candidate
+    twice.
 
-    Shown rows mostly come in order, so they are inserted; each of the others is compared with all, without a branch. Indices are
-    unsigned: one that is not is asked whether it counts from the end.
+    Shown rows mostly come in order, so they are inserted; each of the others is compared with all, without a branch.
+    Indices are unsigned, because signed ones would be checked for counting from the end.
     """
     place, items, rows = np.empty(_SHORT), np.empty(_SHORT, np.uint64), np.empty(_SHORT, np.int64)
     to = np.empty(_SHORT, np.uint64)
@@ -147,7 +149,9 @@ def _arrange(
 
 
 def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Impressions shown whose id came before, and candidates whose key was shown, or has one of a lower id."""
+    """Returns which rows are repeated: shown impressions whose id came before, and candidates whose key was shown or
+    also has a lower id.
+    """
     out = np.zeros(ids.size, np.bool_)
     if ids.size == 0 or (_distinct(ids[shown]) and _distinct(key)):
         return out
@@ -165,7 +169,7 @@ def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.b
 
 @numba.njit(cache=True, nogil=True)
 def _distinct(values: NDArray[np.uint64]) -> bool:
-    """Whether no hash comes twice; a zero may stand for itself once."""
+    """Whether no hash occurs twice (nor zero)."""
     size = 16
     while size < 2 * values.size:
         size *= 2
@@ -187,22 +191,22 @@ def _distinct(values: NDArray[np.uint64]) -> bool:
 
 
 class Arranged(NamedTuple):
-    """Where rows stand: row i at to[i], -1: nowhere; request r has the places indptr[r] to indptr[r + 1] - 1."""
+    """The places of rows: row i is at to[i], -1: nowhere; request r has the places indptr[r] to indptr[r + 1] - 1."""
 
-    order: NDArray[np.int64]  # of rows, by place
+    order: NDArray[np.int64]  # rows, by place
     to: NDArray[np.int64]
     indptr: NDArray[np.int64]
     request: NDArray[np.int64]  # by place
 
     @classmethod
     def of(cls, order: NDArray[np.int64], indptr: NDArray[np.int64], rows: int) -> Arranged:
-        """Of rows in their order."""
+        """Returns the places of rows in their order."""
         to, request = np.full(rows, -1), np.empty(order.size, np.int64)
         _put_back(order, indptr, to, request)
         return cls(order, to, indptr, request)
 
     def only(self, stay: NDArray[np.int64]) -> tuple[Arranged, NDArray[np.int64]]:
-        """(some requests, ascending; the places of theirs)."""
+        """Returns (only the requests in `stay`, ascending; the places of their rows)."""
         sizes = np.diff(self.indptr)
         stays = np.zeros(sizes.size, np.bool_)
         stays[stay] = True
@@ -210,7 +214,7 @@ class Arranged(NamedTuple):
         return Arranged.of(self.order[on], np.append(0, np.cumsum(sizes[stay])), self.to.size), on
 
     def column(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """A column by place, of one that is in parts."""
+        """Returns a column by place, from a column given in parts."""
         out = np.empty(self.request.size, parts[0].dtype)
         start = 0
         for part in parts:
@@ -242,9 +246,10 @@ def auctions_of(
     pair: NDArray[np.int32],
     likely: NDArray[np.int64] = _NO_CODES,
 ) -> tuple[Auctions, NDArray[np.int64], NDArray[np.int32]]:
-    """(rows as auctions, the series codes of their scores, that of the first row of each); bids and pairs by place.
+    """Returns (rows as auctions, the series codes of their scores, the series of the first row of each request); `bid`
+    and `pair`: by place.
 
-    `likely`: these codes, as a rule.
+    `likely`: the codes expected.
     """
     bounds = np.cumsum([0, *map(len, parts)]).tolist()
     to = [arranged.to[low:high] for low, high in pairwise(bounds)]
@@ -260,7 +265,7 @@ def auctions_of(
 
 
 def _codes(parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The series that have scored any of the rows that stand anywhere."""
+    """Returns the series that have scored any of the rows with a place."""
     many = max(max(part.series.max(initial=-1), _shadow(part).series.max(initial=-1)) for part in parts) + 1
     scored = np.zeros(many, np.bool_)
     for part, places in zip(parts, to, strict=True):
@@ -271,7 +276,7 @@ def _codes(parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]]) -> NDA
 def _scores(
     parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]], codes: NDArray[np.int64], places: int
 ) -> NDArray[np.float64] | None:
-    """[codes, places]; None: others have scored, too, or one of these has not."""
+    """Returns the scores [codes, places]; None if other series have scored as well, or one of these has not."""
     number = np.full(codes.max(initial=-1) + 1, -1)  # by code
     number[codes] = np.arange(codes.size)
     score, scored = np.empty((codes.size, places)), np.zeros(codes.size, np.bool_)
@@ -293,7 +298,7 @@ def _mark_series(
     to: NDArray[np.int64],
     scored: NDArray[np.bool_],
 ) -> None:
-    """Marks what has scored any of the rows that stand anywhere."""
+    """Marks the series that have scored any of the rows with a place."""
     indptr, series, _ = shadow
     for row in range(to.size):
         if to[row] < 0:
@@ -315,7 +320,7 @@ def _write_scores(
     scored: NDArray[np.bool_],
     score: NDArray[np.float64],
 ) -> bool:
-    """Writes the scores of every place that a row stands at. False: a series that has scored is none of those that have a number."""
+    """Writes the scores of every row with a place. Returns False if a series that has scored has no number."""
     indptr, series, pclick = shadow
     for row in range(to.size):
         at = to[row]
@@ -347,7 +352,7 @@ def _write_first(
     of_user: NDArray[np.uint64],
     of_series: NDArray[np.int32],
 ) -> None:
-    """Writes whose the first row of a request is, and which series it is of."""
+    """Writes the user and the series of each request's first row."""
     for row in range(to.size):
         at = to[row]
         if at >= 0 and indptr[request[at]] == at:

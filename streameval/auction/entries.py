@@ -1,7 +1,7 @@
-"""Impressions and clicks by 64-bit keys, ascending: what the history of pairs is made of.
+"""Impressions and clicks by 64-bit keys, ascending: the basis of the history of pairs.
 
-Lists are merged, not sorted together: an hour comes to hold its labels in order, and hours together have theirs, from which an
-hour is taken again when it is over.
+Lists are merged, not concatenated and sorted: an hour's labels are merged in order, as are the hours of a table, from
+which an hour is subtracted again when it leaves.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 _END = ~np.uint64(0)
-_MOST = np.iinfo(np.uint16).max  # impressions of an entry of an hour; more are several
+_MOST = np.iinfo(np.uint16).max  # impressions in an entry of an hour; more are split into several entries
 
 
 class Hour(NamedTuple):
-    """Of labels that became final in one hour, or in several, in as few bytes as can be: of more than an entry can hold there are several."""
+    """Labels that became final in one hour, or in several, in few bytes: counts that are too large for one entry are
+    split into several.
+    """
 
     keys: NDArray[np.uint64]
     impressions: NDArray[np.uint16]
     clicks: NDArray[np.uint16]
 
     def counts(self) -> Counts:
-        """The same, each key once."""
+        """Returns the counts with every key once."""
         return _once(*self)
 
 
 class Counts(NamedTuple):
-    """Of any labels; each key once."""
+    """Counts of any labels; every key occurs once."""
 
     keys: NDArray[np.uint64]
     impressions: NDArray[np.int64]
@@ -42,12 +44,12 @@ NO_HOUR = Hour(np.empty(0, np.uint64), np.empty(0, np.uint16), np.empty(0, np.ui
 
 
 def counted(keys: NDArray[np.uint64], label: NDArray[np.int8]) -> Counts:
-    """Of labels, 0 or 1, in any order."""
+    """Counts labels, 0 or 1, in any order."""
     return _told(np.sort(keys), np.sort(keys[label != 0]))
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
-    """Everything together, each key once."""
+    """Returns the sum of all parts, with every key once."""
     left = [*parts] or [NO_COUNTS]
     while len(left) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
         pairs = [_merged(a, b) for a, b in zip(left[::2], left[1::2], strict=False)]
@@ -56,7 +58,7 @@ def summed(parts: Sequence[Counts]) -> Counts:
 
 
 def packed(counts: Counts) -> Hour:
-    """As an hour."""
+    """Returns the counts as an hour."""
     keys, impressions, clicks = counts
     if impressions.max(initial=0) > _MOST:
         many = -(-impressions // _MOST)
@@ -67,7 +69,7 @@ def packed(counts: Counts) -> Hour:
 
 
 def together(hours: Sequence[Hour]) -> Hour:
-    """Of several hours."""
+    """Returns the sum of several hours."""
     left = [*hours] or [NO_HOUR]
     while len(left) > 1:  # neighbours in pairs, so that nothing is moved more than log2(n) times
         pairs = [moved_on(a, b, NO_HOUR) for a, b in zip(left[::2], left[1::2], strict=False)]
@@ -76,25 +78,25 @@ def together(hours: Sequence[Hour]) -> Hour:
 
 
 def moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
-    """With what enters, and without what leaves, which is in one of them."""
+    """Returns `whole` with `enters` added and `leaves` subtracted, which must be contained in them."""
     return _moved_on(*(_ended(*one) for one in (whole, enters, leaves)))
 
 
 def _ended(keys: NDArray[np.uint64], impressions: NDArray[np.uint16], clicks: NDArray[np.uint16]) -> Hour:
-    """With an entry behind the last one, of a key that none has: its position is beyond all slots."""
+    """Appends an end marker, with a key that no entry has: its position is beyond all slots."""
     return Hour(np.append(keys, _END), np.append(impressions, np.uint16(0)), np.append(clicks, np.uint16(0)))
 
 
 @numba.njit(cache=True, nogil=True)
 def _moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
-    """Without a branch where keys are compared: which of them is the lowest one, nobody can predict."""
+    """Without a branch where keys are compared: it is unpredictable which of them is the lowest."""
     room = whole.keys.size + enters.keys.size
     out = Hour(np.empty(room, np.uint64), np.empty(room, np.uint16), np.empty(room, np.uint16))
     n = i = j = k = np.uint64(0)
     last, shown, clicked = _END, np.int64(0), np.int64(0)
     while True:
         key = min(whole.keys[i], enters.keys[j])
-        if key != last:  # an entry that had no room for all is followed by another one of its key
+        if key != last:  # a full entry is followed by another one of its key
             n = _write(out, n, last, shown, clicked)
             last, shown, clicked = key, np.int64(0), np.int64(0)
         if key == _END:
@@ -108,7 +110,9 @@ def _moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
 
 @numba.njit(inline="always")
 def _write(out: Hour, n: np.uint64, key: np.uint64, shown: int, clicked: int) -> np.uint64:
-    """Writes an entry from n on, more when one has no room for all, none when nothing is left; returns where they end."""
+    """Writes entries from n on: several if the counts are too large for one, none if nothing is left; returns
+    the end.
+    """
     while shown > _MOST:
         out.keys[n], out.impressions[n], out.clicks[n] = key, _MOST, min(clicked, _MOST)
         shown -= _MOST
@@ -120,7 +124,7 @@ def _write(out: Hour, n: np.uint64, key: np.uint64, shown: int, clicked: int) ->
 
 @numba.njit(cache=True, nogil=True)
 def _told(every: NDArray[np.uint64], clicked: NDArray[np.uint64]) -> Counts:
-    """Of the keys of all labels, and of the clicks among them; both ascend."""
+    """Counts ascending keys: those of all labels, and those of the clicks among them."""
     keys, impressions = np.empty(every.size, np.uint64), np.zeros(every.size, np.int64)
     n = 0
     for key in every:
@@ -137,7 +141,7 @@ def _told(every: NDArray[np.uint64], clicked: NDArray[np.uint64]) -> Counts:
 
 @numba.njit(cache=True, nogil=True)
 def _once(every: NDArray[np.uint64], of_impressions: NDArray[np.uint16], of_clicks: NDArray[np.uint16]) -> Counts:
-    """Of entries by ascending keys, which may come again."""
+    """Sums entries with ascending keys, which may be repeated."""
     keys = np.empty(every.size, np.uint64)
     impressions, clicks = np.zeros(every.size, np.int64), np.zeros(every.size, np.int64)
     n = 0
@@ -152,7 +156,7 @@ def _once(every: NDArray[np.uint64], of_impressions: NDArray[np.uint16], of_clic
 
 @numba.njit(cache=True, nogil=True)
 def _merged(a: Counts, b: Counts) -> Counts:
-    """Both. Without a branch where keys are compared: which of them is the lower one, nobody can predict."""
+    """Returns the sum of both. Without a branch where keys are compared: it is unpredictable which of them is lower."""
     size = a.keys.size + b.keys.size
     keys, impressions, clicks = np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int64)
     n = i = j = np.int64(0)

@@ -1,4 +1,6 @@
-"""What sums of auctions say: by version and operating point, and at matched mainline ads, with errors by blocks of users."""
+"""Results from sums of auctions: by version and operating point, and at matched mainline ads, with errors by blocks of
+users.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from streameval.auction.rerun import (
     OperatingPoints,
 )
 
-# name -> (sum above, sum below)
+# name -> (numerator, denominator)
 MEASURES: dict[str, tuple[int, int]] = {
     "click_yield": (EXPECTED_CLICKS, AUCTIONS_RUN),
     "mainline_click_yield": (EXPECTED_MAINLINE, AUCTIONS_RUN),
@@ -42,7 +44,9 @@ class ByPoint:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """Every measure; `matched`: the yields that each version would have with as many mainline ads as the reference has."""
+    """Every measure; `matched`: the yields that each version would have with as many mainline ads as the
+    reference has.
+    """
 
     requests: NDArray[np.int64]  # [versions]
     measures: dict[str, ByPoint]
@@ -56,11 +60,12 @@ def frontier_of(
     through_tables: NDArray[np.int64] | None = None,
     through_groups: NDArray[np.int64] | None = None,
 ) -> Frontier:
-    """Of sums int64[versions, points, blocks, AUCTION_CELLS]; `reference`: the version whose mainline ads are matched.
+    """From sums int64[versions, points, blocks, AUCTION_CELLS]; `reference`: the version whose mainline ads are
+    matched.
 
-    Errors leave out one block of users at a time (jackknife), with what its labels add through the tables
-    (`spread.through_tables`). On a stream that is known by group of users (`rerun.run_through`), so for yields one group is left
-    out at a time. Without either, what is known of pairs and positions counts as given.
+    Errors leave out one block of users at a time (jackknife), including its labels' effect through the tables
+    (`spread.through_tables`). For a stream that effect is known by group of users (`rerun.run_through`), so for yields
+    one group is left out at a time. Without either, what is known about pairs and positions is treated as given.
     """
     whole = sums.sum(axis=2)
     blocks = sums if through_tables is None else sums + through_tables
@@ -76,12 +81,14 @@ def frontier_of(
 
 
 def _left_out(whole: NDArray[np.int64], blocks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Everything, then without each block that has anything."""
+    """Returns the total, then the total without each non-empty block."""
     return [whole] + [whole - blocks[:, :, block] for block in range(blocks.shape[2]) if blocks[:, :, block].any()]
 
 
 def _by_group(sums: NDArray[np.int64], through: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums by group of users, int64[versions, points, USER_GROUPS, AUCTION_CELLS], with what comes through the tables."""
+    """Returns sums by group of users, int64[versions, points, USER_GROUPS, AUCTION_CELLS], including the effect through
+    the tables.
+    """
     versions, points, blocks, cells = sums.shape
     out = sums.reshape(versions, points, USER_GROUPS, blocks // USER_GROUPS, cells).sum(axis=3)
     out[..., EXPECTED_CLICKS] += through[..., 0]
@@ -90,7 +97,7 @@ def _by_group(sums: NDArray[np.int64], through: NDArray[np.int64]) -> NDArray[np
 
 
 def values_of(sums: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
-    """Every measure, float64[versions, points], of sums over the blocks."""
+    """Returns every measure, float64[versions, points], from sums over the blocks."""
     out = {}
     for name, (above, below) in MEASURES.items():
         unit = 1.0 / CLICK_SCALE if above in (EXPECTED_CLICKS, EXPECTED_MAINLINE) else 1.0
@@ -103,10 +110,11 @@ def values_of(sums: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
 def matched_at(
     values: dict[str, NDArray[np.float64]], sidebar_reserve: NDArray[np.float64], reference: int
 ) -> dict[str, NDArray[np.float64]]:
-    """Every version's yields at the mainline ads of the reference at each operating point, float64[versions, points].
+    """Returns every version's yields at the reference's mainline ads at each operating point, float64[versions,
+    points].
 
-    Interpolated on the version's own line over those operating points that have the same sidebar reserve; NaN where it has
-    never so many, or never so few.
+    Interpolated linearly between the version's own operating points with the same sidebar reserve; NaN where the
+    reference's mainline ads are outside their range.
     """
     ads = values["mainline_ads"]
     out = {name: np.full(ads.shape, np.nan) for name in YIELDS}
@@ -119,17 +127,17 @@ def matched_at(
 
 
 def _at(wanted: float, x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
-    """y at x = wanted, on the line through the points; the mean of those that have the same x."""
+    """Returns y at x = wanted, linearly interpolated between the points; points with equal x are averaged."""
     known = ~np.isnan(x)
     place, of = np.unique(x[known], return_inverse=True)
-    if not place.size or not place[0] <= wanted <= place[-1]:  # also when it is NaN
+    if not place.size or not place[0] <= wanted <= place[-1]:  # also if it is NaN
         return np.nan
     height = np.bincount(of, weights=y[known]) / np.bincount(of)
     return float(np.interp(wanted, place, height))
 
 
 def _jackknife(values: list[NDArray[np.float64]]) -> ByPoint:
-    """`values`: of everything, then without each block that has anything."""
+    """Returns the value and its standard error. `values`: for the total, then without each non-empty block."""
     whole, parts = values[0], np.array(values[1:])
     n = len(parts)
     if n < 2:

@@ -1,4 +1,6 @@
-"""The requests of a log with all their candidates and labels: from batches as they were read, and labels as they were joined."""
+"""The requests of a log with all their candidates and labels: from batches as they were read, and labels as they were
+joined.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _UNKNOWN = -1  # label
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The requests that can be replayed, by their ids, and what was shown in them: entry e of those from `pair` on."""
+    """The requests that can be replayed, by id, and what was shown in them: entry e of the columns from `pair` on."""
 
     auctions: Auctions
     versions: tuple[int, ...]  # series codes of `auctions.score`
@@ -32,7 +34,7 @@ class Book:
 
 
 class AuctionLog:
-    """Everything that was read, and every label as it is now."""
+    """Everything that was read, and the current value of every label."""
 
     def __init__(self) -> None:
         self._shown: list[Impressions] = []
@@ -40,17 +42,17 @@ class AuctionLog:
         self._labels: list[tuple[NDArray[np.uint64], NDArray[np.int8]]] = []
 
     def take(self, batch: Batch) -> None:
-        """A batch as it was read."""
+        """Adds a batch as it was read."""
         for some, parts in ((batch.impressions, self._shown), (batch.candidates, self._others)):
             if len(some):
                 parts.append(replace(some, features=None, names=None, policies=None))
 
     def label(self, ids: NDArray[np.uint64], labels: NDArray[np.int8]) -> None:
-        """Labels that became known, or changed: 0 or 1 by id of impression."""
+        """Adds labels that became known, or changed: 0 or 1 by id of impression."""
         self._labels.append((ids, labels))
 
     def book(self, slots: int) -> Book:
-        """Everything by request; `slots`: positions that there are. It does not depend on the order of the log."""
+        """Returns everything by request; `slots`: number of positions. It does not depend on the order of the log."""
         parts = [*self._shown, *self._others]
         shown = np.arange(sum(map(len, parts))) < sum(map(len, self._shown))
         rows = concat_impressions(parts or [NO_IMPRESSIONS])
@@ -74,7 +76,7 @@ class AuctionLog:
 
 
 def query_of(rows: Impressions) -> NDArray[np.uint64]:
-    """The queries, uint64[n]; 0: the empty one."""
+    """Returns the queries, uint64[n]; 0: the empty one."""
     return np.zeros(len(rows), np.uint64) if rows.query is None else rows.query
 
 
@@ -85,7 +87,7 @@ def unfit(
     position: NDArray[np.float64],
     slots: int,
 ) -> dict[str, NDArray[np.bool_]]:
-    """Which of some rows make their request impossible to replay, bool[n] by reason; `position`: as they are arranged."""
+    """Returns which rows make their request impossible to replay, bool[n] by reason; `position`: as in `arranged`."""
     return {
         "no_request": request == 0,
         "no_item": item == 0,
@@ -97,7 +99,7 @@ def unfit(
 
 @numba.njit(cache=True, nogil=True)
 def all_fit(item: NDArray[np.uint64], bid: NDArray[np.float64], position: NDArray[np.float64], slots: int) -> bool:
-    """Whether none of some rows is `unfit`, of those of a request."""
+    """Whether no row of some requests is `unfit`."""
     bad = 0
     for i in range(item.size):
         at = position[i]
@@ -108,7 +110,9 @@ def all_fit(item: NDArray[np.uint64], bid: NDArray[np.float64], position: NDArra
 def left_out(
     number: NDArray[np.int64], wrong: dict[str, NDArray[np.bool_]]
 ) -> tuple[NDArray[np.bool_], dict[str, int]]:
-    """(requests that are left out, bool by number, and how many for each reason, the first counting); `number`: of rows."""
+    """Returns (requests to leave out, bool by number; their number by reason, where the first one counts); `number`: by
+    row.
+    """
     gone = np.zeros(number.max(initial=-1) + 1, bool)
     counts = {}
     for reason, rows in wrong.items():
@@ -126,7 +130,7 @@ def _booked(
     wrong = {**unfit(rows.request, rows.item, bid, position, slots), "no_label": shown & (label == _UNKNOWN)}
     number = np.unique(rows.request, return_inverse=True)[1].astype(np.int64)
     gone, skipped = left_out(number, wrong)
-    skipped["no_request"] = int(np.count_nonzero(wrong["no_request"]))  # nobody knows of how many requests
+    skipped["no_request"] = int(np.count_nonzero(wrong["no_request"]))  # of how many requests is not known
     kept = np.flatnonzero(~gone[number])
     rows, shown, position, label = (
         take_impressions(rows, kept, kept.astype(np.int32)),
@@ -143,7 +147,7 @@ def _booked(
     on = np.flatnonzero(shown)
     served = np.full(auctions.block.size, -1, np.int32)
     known = {code: v for v, code in enumerate(versions.tolist())}
-    served[number[on[::-1]]] = [known.get(code, -1) for code in rows.series[on[::-1]].tolist()]  # of the one on top
+    served[number[on[::-1]]] = [known.get(code, -1) for code in rows.series[on[::-1]].tolist()]  # of the top one
     return Book(
         auctions=auctions,
         versions=tuple(versions.tolist()),

@@ -1,4 +1,4 @@
-"""Which rows are of one request, and which requests are over."""
+"""Which rows belong to one request, and which requests are over."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from streameval.sketches.directory import mix
 class ByRequest(NamedTuple):
     """Rows by request."""
 
-    number: NDArray[np.int64]  # [rows] of its request
-    size: NDArray[np.int64]  # [requests] rows
+    number: NDArray[np.int64]  # [rows] number of the request
+    size: NDArray[np.int64]  # [requests] number of rows
     first: NDArray[np.int64]  # ms
     last: NDArray[np.int64]
 
 
 @numba.njit(cache=True, nogil=True)
 def apart_at(ts: NDArray[np.int64], end: int) -> int:
-    """How many rows come before the first one that is not before `end`; all of them if another one follows that is."""
+    """Returns how many rows come before the first one at or after `end`; all of them if any later row is before
+    `end`.
+    """
     first, apart = 0, True
     for i in range(ts.size):
         first += ts[i] < end
@@ -35,7 +37,9 @@ def apart_at(ts: NDArray[np.int64], end: int) -> int:
 def grouped(
     request: NDArray[np.uint64], ts: NDArray[np.int64]
 ) -> tuple[ByRequest, NDArray[np.int64], NDArray[np.uint64]]:
-    """(rows by request, in order of appearance; numbers of requests by hash, their ids, for `meet`); no id is 0."""
+    """Returns (rows by request, in order of appearance; a hash table of request numbers, their ids, for `meet`); no id
+    is 0.
+    """
     n, found, slots = request.size, 0, 16
     runs = 0
     for i in range(n):
@@ -46,7 +50,7 @@ def grouped(
     number, ids = np.empty(n, np.int64), np.empty(runs, np.uint64)
     size, first, last = np.zeros(runs, np.int64), np.empty(runs, np.int64), np.empty(runs, np.int64)
     i = 0
-    while i < n:  # rows of one request mostly stand together
+    while i < n:  # rows of one request are mostly adjacent
         own = request[i]
         at = mix(own) & mask
         while table[at] >= 0 and ids[table[at]] != own:
@@ -72,7 +76,7 @@ def meet(
     ids: NDArray[np.uint64],
     groups: ByRequest,
 ) -> None:
-    """Counts further rows to the requests that there are."""
+    """Adds further rows to the known requests."""
     mask, one = np.uint64(table.size - 1), np.int64(-1)
     for i in range(request.size):
         if i == 0 or request[i] != request[i - 1]:
@@ -86,7 +90,7 @@ def meet(
 
 
 def regrouped(request: NDArray[np.uint64], ts: NDArray[np.int64], gap: int) -> ByRequest:
-    """Rows by request; an id that comes again after more than a gap (ms) is another one."""
+    """Returns rows by request; an id that recurs after more than a gap (ms) is another request."""
     order = np.lexsort((ts, request))
     begins = np.ones(order.size, np.bool_)
     begins[1:] = (np.diff(request[order]) != 0) | (np.diff(ts[order]) > gap)
@@ -98,7 +102,7 @@ def regrouped(request: NDArray[np.uint64], ts: NDArray[np.int64], gap: int) -> B
 
 @numba.njit(cache=True, nogil=True)
 def renumbered(number: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The ranks of numbers; -1 stays."""
+    """Returns the ranks of numbers; -1 stays."""
     out = np.empty(number.size, np.int64)
     for i in range(number.size):
         out[i] = rank[number[i]] if number[i] >= 0 else -1
@@ -107,7 +111,7 @@ def renumbered(number: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np
 
 @numba.njit(cache=True, nogil=True)
 def told_apart(number: NDArray[np.int64], waiting: NDArray[np.bool_], complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows wait; of those whose request is not complete the number becomes -1."""
+    """Returns which rows wait; sets the number of rows whose request is not complete to -1."""
     out = np.empty(number.size, np.bool_)
     for i in range(number.size):
         out[i] = waiting[number[i]]

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 
 from streameval.auction.rerun import ClickTables
 
-_PRIOR = 1.0  # clicks that the observed curve is worth
+_PRIOR = 1.0  # weight of the observed curve, in clicks
 _PRECISE = 1e-10  # relative change of the curve at which scaling ends
 _MOST_ROUNDS = 2_000
 
 
 class PairCounts(NamedTuple):
-    """Impressions and clicks of what was shown: entry e is of a pair at a position; pair i has indptr[i] to indptr[i + 1] - 1."""
+    """Impressions and clicks of what was shown: entry e is a pair at a position; pair i has entries indptr[i] to
+    indptr[i + 1] - 1.
+    """
 
     indptr: NDArray[np.int64]  # [pairs + 1]
     position: NDArray[np.int64]  # [entries], ascending within a pair
@@ -34,7 +36,7 @@ class PairCounts(NamedTuple):
 def count_pairs(
     pair: NDArray[np.int32], position: NDArray[np.int64], clicked: NDArray[np.int8], pairs: int, slots: int
 ) -> PairCounts:
-    """The counts of n impressions that were shown; positions in [0, `slots`), pairs in [0, `pairs`)."""
+    """Counts n impressions that were shown; positions in [0, `slots`), pairs in [0, `pairs`)."""
     key, entry = np.unique(pair.astype(np.int64) * slots + position, return_inverse=True)
     clicks = np.zeros(key.size, np.int64)
     np.add.at(clicks, entry, clicked)
@@ -43,7 +45,7 @@ def count_pairs(
 
 
 class ClickCurves(NamedTuple):
-    """By position: [slots] each."""
+    """Counts and curves by position: [slots] each."""
 
     impressions: NDArray[np.int64]
     clicks: NDArray[np.int64]
@@ -53,7 +55,9 @@ class ClickCurves(NamedTuple):
 
 
 def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "observed"]) -> ClickCurves:
-    """The curves of a history. A position never shown has those of the nearest one before it that was, else after it."""
+    """Returns the curves of a history. A position never shown takes those of the nearest earlier one that was, else of
+    the nearest later one.
+    """
     impressions, clicks = _by_position(counts, slots)
     shown = impressions > 0
     reference = np.where(shown, clicks / np.maximum(impressions, 1), 0.0)
@@ -66,13 +70,15 @@ def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "obs
 
 
 def tables_of(counts: PairCounts, curves: ClickCurves) -> ClickTables:
-    """The tables. A pair whose positions never had a click (curve 0) is as one without a history."""
+    """Returns the tables. A pair whose positions never had a click (curve 0) counts as one without a history."""
     rate = _rates(counts, curves.curve)
     return ClickTables(rate, curves.curve, curves.reference, curves.shown)
 
 
 def nearest_shown(shown: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """By position, the one that stands in for it: itself, the nearest before it that was shown, else after it."""
+    """Returns, by position, the one used for it: itself, the nearest earlier one that was shown, else the nearest later
+    one.
+    """
     where = np.flatnonzero(shown)
     before = np.searchsorted(where, np.arange(shown.size), side="right") - 1
     out: NDArray[np.int64] = where[np.maximum(before, 0)]
@@ -82,11 +88,11 @@ def nearest_shown(shown: NDArray[np.bool_]) -> NDArray[np.int64]:
 def _within_pairs(
     counts: PairCounts, impressions: NDArray[np.int64], clicks: NDArray[np.int64], reference: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The curve within pairs, float64[slots].
+    """Returns the curve within pairs, float64[slots].
 
-    Only pairs with clicks that were shown at several positions tell anything. Beside them stands one more, worth `_PRIOR`
-    clicks, that was shown as everything together was: it holds together the positions that no pair compares, at what was
-    observed, and keeps a position above 0 whose few compared pairs had no click there.
+    Only pairs with clicks that were shown at several positions are informative. An additional pseudo-pair, worth
+    `_PRIOR` clicks, has the positions of all traffic: it connects the positions that no pair compares, as observed, and
+    keeps a position above 0 if the few pairs compared there had no click.
     """
     if not clicks.any():
         return reference.copy()
@@ -112,7 +118,7 @@ def _by_position(counts: PairCounts, slots: int) -> tuple[NDArray[np.int64], NDA
 
 @numba.njit(cache=True, nogil=True)
 def _rates(counts: PairCounts, curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Clicks of every pair over its impressions by the curve; NaN where these are 0."""
+    """Returns every pair's clicks over its impressions weighted by the curve; NaN if these are 0."""
     rate = np.full(counts.indptr.size - 1, np.nan)
     for i in range(rate.size):
         clicks, chance = 0, 0.0
@@ -128,7 +134,8 @@ def _rates(counts: PairCounts, curve: NDArray[np.float64]) -> NDArray[np.float64
 def _telling(
     counts: PairCounts, own: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    """(where each begins and the last ends, impressions, positions, clicks of each) of the pairs with clicks and several positions.
+    """Returns (where each begins and the last ends, impressions, positions, clicks of each) for the pairs with clicks
+    and several positions.
 
     Adds their clicks to `own`, by position.
     """
@@ -160,7 +167,7 @@ def _scale(
     clicks: NDArray[np.float64],
     curve: NDArray[np.float64],
 ) -> None:
-    """Iterative scaling: pair effects given the curve, the curve given the pair effects, until it stands still."""
+    """Iterative scaling: pair effects given the curve, then the curve given the pair effects, until it converges."""
     expected = np.empty(curve.size)
     for _ in range(_MOST_ROUNDS):
         expected[:] = 0.0

@@ -1,7 +1,8 @@
-"""What the labels of an hour's tables say of a pair, and of every position.
+"""What the labels in an hour's tables say about a pair, and about every position.
 
-They are one list of counts by pair, position and group of users: of all the hours together, so a pair has few entries,
-whatever the number of hours. Counts are integers, so it is the same list whichever hours were added first, or have left again.
+They are a single list of counts by pair, position and group of users, summed over all the hours, so a pair has few
+entries, whatever the number of hours. Counts are integers, so the list does not depend on the order in which hours were
+added or subtracted.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from streameval.auction.history import PairCounts
 from streameval.auction.rerun import USER_GROUPS
 
 POSITION_BITS = 10  # of an entry's key, below the pair
-GROUP_BITS = USER_GROUPS.bit_length() - 1  # of it, below the position
+GROUP_BITS = USER_GROUPS.bit_length() - 1  # of an entry's key, below the position
 PLACE_BITS = POSITION_BITS + GROUP_BITS
-_LEAST_REST = 0.1  # of a pair's history that leaving out a group of users leaves; less counts as that
+_LEAST_REST = 0.1  # smallest share of a pair's history left without a group of users; smaller shares count as this
 
 
 @numba.njit(cache=True, nogil=True)
 def counts_of(entries: Hour, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
-    """(by pair and position; impressions and clicks [slots, USER_GROUPS, 2])."""
+    """Returns (counts by pair and position; impressions and clicks by group, [slots, USER_GROUPS, 2])."""
     keys, shown, clicked = entries
     of_groups, room = np.zeros((slots * USER_GROUPS, 2), np.int64), keys.size
     indptr, position = np.zeros(room + 1, np.int64), np.empty(room, np.int64)
@@ -53,9 +54,11 @@ def known_of(
     owed: NDArray[np.float32],
     first: int,
 ) -> int:
-    """Writes what is known of n pairs, which ascend, to rows from `first` on, and into `row` which is whose; 0: it has no history.
+    """Writes what is known about n pairs, which ascend, to rows from `first` on, and each pair's row to `row`; 0: it
+    has no history.
 
-    `rate`: `rerun.ClickTables.rate`; `owed` [rows, USER_GROUPS]: the residuals of `rerun.run_through`. Returns where the rows end.
+    `rate`: `rerun.ClickTables.rate`; `owed` [rows, USER_GROUPS]: the residuals of `rerun.run_through`. Returns where
+    the rows end.
     """
     keys, shown, clicked = entries
     clicks, chance, at, n = np.zeros(USER_GROUPS), np.zeros(USER_GROUPS), 0, first
@@ -88,7 +91,9 @@ def known_of(
 
 @numba.njit(inline="always")
 def _from(keys: NDArray[np.uint64], key: np.uint64, at: int) -> int:
-    """Where the keys begin, from `at` on, that are not below one: the next one that is asked for is near."""
+    """Returns the index of the first key, from `at` on, that is not below `key`; the search gallops, because it is
+    usually near.
+    """
     step = 8
     while at + step < keys.size and keys[at + step] < key:
         at += step

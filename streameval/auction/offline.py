@@ -1,4 +1,4 @@
-"""A whole log replayed, both as history and as traffic: what `streameval auction` prints and writes."""
+"""A complete log replayed, both as history and as traffic: the output of `streameval auction`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCHEMA = "streameval/auction/1"
 
 @dataclass(frozen=True, slots=True)
 class AsServed:
-    """What the log itself says of the requests that one version served."""
+    """What the log itself says about the requests that one version served."""
 
     requests: int
     click_yield: float
@@ -40,13 +40,13 @@ class Replayed:
     requests: int
     skipped: dict[str, int]
     curves: ClickCurves
-    reference: int  # number of the version that served most requests: its mainline ads are matched
+    reference: int  # number of the version that served most requests, whose mainline ads are matched
     frontier: Frontier
     observed: dict[int, AsServed]  # by number of the version that served
 
 
 def replayed(book: Book, settings: Auction, names: Sequence[Series]) -> Replayed:
-    """Runs the requests of a log again; `names`: what series codes mean."""
+    """Replays the requests of a log; `names`: the series by code."""
     points = operating_points(settings)
     counts = count_pairs(book.pair, book.position, book.clicked, book.pairs, settings.slots)
     curves = curves_of(counts, settings.slots, settings.curve)
@@ -75,7 +75,7 @@ def _observed(book: Book, version: int, mainline: int) -> AsServed:
 
 
 def as_json(found: Replayed) -> dict[str, Any]:
-    """Everything; numbers that are not defined are null."""
+    """Returns everything; undefined numbers are null."""
     settings, curves = found.settings, found.curves
     return {
         "schema": SCHEMA,
@@ -121,7 +121,7 @@ _COLUMNS = (
 
 
 def as_text(found: Replayed) -> str:
-    """The frontier in columns, and under it what was left out."""
+    """Returns the frontier as a table, followed by what was left out."""
     rows: list[tuple[str, ...]] = [_COLUMNS]
     for v, series in enumerate(found.series):
         for p, point in enumerate(found.settings.points):

@@ -1,7 +1,7 @@
 """A cache of the tables' entries for pairs that were looked up: their rates, and the contribution of each group of
 users (see `rerun.run_through`).
 
-Pairs repeat from minute to minute, so what was found is kept.
+Pairs repeat from minute to minute, so entries are kept.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from numpy.typing import NDArray
 from streameval.auction.rerun import USER_GROUPS
 from streameval.sketches.directory import mix
 
-_MOST = 1 << 15  # rows, about 80 bytes each, and four times as many pairs, of about 25; then it starts over
-_LINE = 64  # bytes that come from memory at a time: a row
+_MOST = 1 << 15  # rows of about 80 bytes, and 4 times as many pairs of about 25; then it starts over
+_LINE = 64  # bytes of a cache line: the size of a row
 
 
 class PairRows(NamedTuple):
-    """By row: first a position each, of which the first stands for all pairs without a history; then a pair each."""
+    """By row: first one per position, where row 0 is also used for all pairs without a history; then one per pair."""
 
     rate: NDArray[np.float32]  # `rerun.ClickTables.rate`; NaN: no history
     owed: NDArray[np.float32]  # [rows, USER_GROUPS], the residuals of `rerun.run_through`
 
 
 class Owed:
-    """Rows of pairs, found by their keys."""
+    """Rows of pairs, by their keys."""
 
     def __init__(self, of_position: NDArray[np.float64], like: Owed | None = None) -> None:
-        """`of_position` [slots, USER_GROUPS]; `like`: there will be about as many pairs as there."""
+        """`of_position` [slots, USER_GROUPS]; `like`: a cache of about the expected size."""
         self._slots = len(of_position)
         self._pairs, self._many = 0, self._slots
         rows, pairs = (self._slots, 0) if like is None else (like._many, like._pairs)
         self._pair, self._row = np.empty(pairs, np.uint64), np.empty(pairs, np.int32)
-        self._table = _table(pairs)  # where pairs stand, by their hash; -1: none
+        self._table = _table(pairs)  # indexes of pairs, by their hash; -1: none
         self._rows = _rows(rows)
         self._rows.rate[: self._slots], self._rows.owed[: self._slots] = np.nan, of_position
 
     @property
     def nbytes(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(column.nbytes for column in (self._pair, self._row, self._table, *self._rows))
 
     def of(self, pair: NDArray[np.uint64], make: Callable[..., int]) -> tuple[PairRows, NDArray[np.int32]]:
-        """(rows, which of them is of each of n pairs).
+        """Returns (rows, the row of each of n pairs).
 
-        `make(pairs, row, rate, owed, first)`: writes what is known of some pairs, which ascend, each once, to rows from `first` on, and which
-        is whose into `row`, 0: there is none; returns where the rows end.
+        `make(pairs, row, rate, owed, first)` writes what is known about distinct ascending pairs to rows from `first`
+        on, and each pair's row to `row`, 0: it has none; it returns where the rows end.
         """
         if self._many > _MOST or self._pairs > 4 * _MOST:
             self._pairs, self._many = 0, self._slots
@@ -75,7 +75,7 @@ class Owed:
             self._rows = rows
 
     def _reserve(self, room: int) -> None:
-        """Room to find so many pairs."""
+        """Makes room for `room` pairs."""
         if room > self._pair.size:
             self._pair, self._row = (_longer(column, self._pairs, room) for column in (self._pair, self._row))
             self._table = _table(self._pair.size)
@@ -83,7 +83,7 @@ class Owed:
 
 
 def _rows(room: int) -> PairRows:
-    """Each in a line of memory."""
+    """Returns rows aligned to cache lines."""
     size = room * USER_GROUPS
     owed = np.empty(size + _LINE // 4, np.float32)
     first = -(owed.ctypes.data // 4) % (_LINE // 4)
@@ -95,7 +95,7 @@ def _table(room: int) -> NDArray[np.int32]:
 
 
 def _longer(column: NDArray[Any], n: int, room: int) -> NDArray[Any]:
-    """The first n of a column, with room for so many and half as many again."""
+    """Returns the first n of a column, with room for one and a half times `room`."""
     out = np.empty((room + room // 2, *column.shape[1:]), column.dtype)
     out[:n] = column[:n]
     return out
@@ -105,7 +105,7 @@ def _longer(column: NDArray[Any], n: int, room: int) -> NDArray[Any]:
 def _find(
     wanted: NDArray[np.uint64], pair: NDArray[np.uint64], table: NDArray[np.int32], n: int, found: NDArray[np.int32]
 ) -> int:
-    """Writes where each stands, a new one behind the `n` that there are; returns how many there are then."""
+    """Writes each pair's index, appending new ones to the `n` known; returns their new number."""
     mask = np.uint64(table.size - 1)
     for i in range(wanted.size):
         at = mix(wanted[i]) & mask
@@ -121,6 +121,6 @@ def _find(
 
 @numba.njit(cache=True, nogil=True)
 def _read(row: NDArray[np.int32], at: NDArray[np.int32]) -> None:
-    """Makes rows of where pairs stand."""
+    """Replaces indexes of pairs by their rows."""
     for i in range(at.size):
         at[i] = row[at[i]]

@@ -1,9 +1,10 @@
 """The history of clicks by (query, ad) and position of a running stream, by the hour in which labels became final.
 
-An entry is for a pair, a position, a group of users and an hour, with at most 65,535 impressions: it takes 12 bytes. So does one of
-all hours together, which tables are made of: with each hour one enters and one leaves. When they exceed the memory limit, only a share of the
-queries is kept: those with the lowest hashes, half as many each time, so that a kept query has its whole history. Memory is computed as in
-earlier versions, in which each hour had its own entries and tables, so that the kept share does not change with an upgrade.
+An entry is for a pair, a position, a group of users and an hour, with at most 65,535 impressions: it takes 12 bytes. So
+does an entry of all hours together, from which tables are computed: with each hour one is added and one subtracted.
+When they exceed the memory limit, only a share of the queries is kept: those with the lowest hashes, half as many each
+time, so that a kept query has its complete history. Memory is computed as in earlier versions, in which each hour had
+its own entries and tables, so that the kept share does not change with an upgrade.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
 from streameval.sketches.directory import mix
 
-# of a key, above the pair: so the entries of a query stand together, and those of the lowest hashes come first
+# of a key, above the pair: so the entries of a query are adjacent, and those of the lowest hashes come first
 _QUERY_BITS = 20
 _PAIR_MASK = (1 << (64 - POSITION_BITS - _QUERY_BITS)) - 1
 _ENTRY = 12  # bytes
-_COUNTED_ENTRY = 36  # bytes that an entry counts for where the budget is kept
-_DROPPED = GROUP_BITS  # bits of a pair, that entries have not: the lowest ones of its ad
+_COUNTED_ENTRY = 36  # bytes per entry for the memory budget
+_DROPPED = GROUP_BITS  # bits of a pair missing in entries: the lowest ones of its ad
 _FORMAT = 2
-_WAITING = 1 << 16  # labels that are put into their hour in one go
+_WAITING = 1 << 16  # labels that are merged into their hours at a time
 
 
 @numba.njit(cache=True, nogil=True)
 def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The pairs of n (query, ad): 54 bits."""
+    """Returns the pairs of n (query, ad): 54 bits."""
     out = np.empty(query.size, np.uint64)
     low = np.uint64(64 - POSITION_BITS - _QUERY_BITS)
     for i in range(query.size):
@@ -46,7 +47,9 @@ def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.u
 
 @numba.njit(cache=True, nogil=True)
 def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: int) -> NDArray[np.uint64]:
-    """Keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the slots."""
+    """Returns keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the
+    slots.
+    """
     out = np.zeros(pair.size, np.uint64)
     for i in range(pair.size):
         if position[i] >= 0.0 and position[i] < slots:
@@ -56,7 +59,7 @@ def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: 
 
 @numba.njit(inline="always")
 def _entry(key: np.uint64, group: np.uint64) -> np.uint64:
-    """The key of an entry, of one of `placed_keys` and a group of users: pair, position, group."""
+    """Returns the key of an entry, from one of `placed_keys` and a group of users: pair, position, group."""
     place = key & np.uint64((1 << POSITION_BITS) - 1)
     pair = key >> np.uint64(POSITION_BITS + _DROPPED)
     return (pair << np.uint64(PLACE_BITS)) | (place << np.uint64(GROUP_BITS)) | group
@@ -64,7 +67,7 @@ def _entry(key: np.uint64, group: np.uint64) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def _of_first_group(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The keys of n entries, of `placed_keys`."""
+    """Returns the keys of n entries, from `placed_keys`."""
     out = np.empty(key.size, np.uint64)
     for i in range(key.size):
         out[i] = _entry(key[i], np.uint64(0))
@@ -75,17 +78,19 @@ class HourTables:
     """What is known at the start of an hour."""
 
     def __init__(self, hours: tuple[int, ...], entries: Hour, curves: ClickCurves, owed: Owed) -> None:
-        """`hours`: that it is of; `entries`: theirs, together."""
+        """`hours`: those included; `entries`: their sum."""
         self.hours, self.entries, self.curves, self._owed = hours, entries, curves, owed
 
     def rows(self, pair: NDArray[np.uint64]) -> tuple[ClickTables, NDArray[np.float32], NDArray[np.int32]]:
-        """(tables, residuals of `rerun.run_through`, which of their rows) of n pairs; of those of no history the rate is NaN."""
+        """Returns (tables, residuals of `rerun.run_through`, the row of each of n pairs); the rate is NaN without a
+        history.
+        """
         (rate, owed), at = self._owed.of(pair >> np.uint64(_DROPPED), self._write)
         return ClickTables(rate, self.curves.curve, self.curves.reference, self.curves.shown), owed, at
 
     @property
     def looked_up(self) -> Owed:
-        """What was asked for."""
+        """The cache of pairs looked up."""
         return self._owed
 
     def _write(self, pair: NDArray[np.uint64], row: NDArray[np.int32], *to: Any) -> int:
@@ -93,7 +98,7 @@ class HourTables:
 
 
 class PairHistory:
-    """The labels of the last `hours`, and the tables made of them."""
+    """The labels of the last `hours`, and the tables computed from them."""
 
     def __init__(self, slots: int, curve: Literal["within_pairs", "observed"], hours: int, budget: int) -> None:
         """`budget`: bytes."""
@@ -101,17 +106,19 @@ class PairHistory:
         self._curve: Literal["within_pairs", "observed"] = curve
         self._length = hours
         self.budget = budget
-        self.level = 0  # the queries of the lowest 2 ** -level hashes are kept
+        self.level = 0  # the queries with the lowest 2 ** -level of hashes are kept
         self._hours: dict[int, Hour] = {}
         self._waiting: dict[int, list[tuple[NDArray[np.uint64], NDArray[np.int8]]]] = {}
-        self._new = 0  # labels that wait
+        self._new = 0  # waiting labels
         self._made: dict[int, HourTables] = {}
-        self._latest: HourTables | None = None  # whose hours have got no labels since
+        self._latest: HourTables | None = None  # tables whose hours have had no new labels since
 
     def add(
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
     ) -> None:
-        """Labels, when they became final, ms, and their groups of users, of USER_GROUPS; keys of 0 are left out."""
+        """Adds labels, with the time when they became final, ms, and their groups of users, of USER_GROUPS; keys of 0
+        are left out.
+        """
         hours, entries, labels = _entries(key, label, final, group)
         alike = hours.size > 0 and bool((hours == hours[0]).all())
         for one in hours[:1].tolist() if alike else np.unique(hours).tolist():
@@ -122,7 +129,7 @@ class PairHistory:
             self._settle()
 
     def at(self, hour: int) -> HourTables:
-        """The tables of labels that were final by the start of an hour."""
+        """Returns the tables of labels that were final by the start of an hour."""
         found = self._made.get(hour)
         if found is None:
             self._settle()
@@ -130,7 +137,7 @@ class PairHistory:
                 tuple(h for h in sorted(self._hours) if hour - self._length < h <= hour)
             )
             self._latest = found
-            for old in sorted(self._made)[:-2]:  # a request may have begun in the hour before
+            for old in sorted(self._made)[:-2]:  # a request may have begun in the previous hour
                 del self._made[old]
         return found
 
@@ -139,35 +146,37 @@ class PairHistory:
         return pair >> np.uint64(64 - POSITION_BITS - self.level) == 0 if self.level else np.ones(pair.size, np.bool_)
 
     def forget_before(self, hour: int) -> None:
-        """Hours that the tables of `hour` and later ones do not have."""
+        """Drops hours that the tables of `hour` and later ones do not include."""
         for old in [h for h in self._hours if h <= hour - self._length]:
             del self._hours[old]
 
     def forget_tables_before(self, hour: int) -> None:
-        """Tables of hours that are over; who asks for them nevertheless has them made again."""
+        """Drops tables of hours that are over; if needed again, they are recomputed."""
         for old in [h for h in self._made if h < hour]:
             del self._made[old]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the entries, those that wait, and what was looked up."""
+        """Size in bytes of the entries, waiting labels and looked-up pairs."""
         made = {id(one): one for one in (*self._made.values(), self._latest) if one is not None}.values()
         entries = sum(one.keys.size for one in (*self._hours.values(), *(one.entries for one in made)))
         return entries * _ENTRY + self._new * 9 + sum(one.looked_up.nbytes for one in made)
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         self._settle()
         hours = [[hour, *columns] for hour, columns in sorted(self._hours.items())]
         return {"format": _FORMAT, "level": self.level, "hours": hours}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave. Labels of an older one are all of the first group: what they add to errors is not known."""
+        """Restores what `state` returned. Labels of an older format all go to the first group: their effect on errors
+        is not known.
+        """
         self.level = state["level"]
         for hour, keys, impressions, clicks in state["hours"]:
             entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
             position = (entry >> np.uint64(GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
-            on = position < self._slots  # there may have been more then
+            on = position < self._slots  # there may have been more slots then
             self._hours[hour] = packed(summed([Hour(entry[on], impressions[on], clicks[on]).counts()]))
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ class PairHistory:
         return sum(hour.keys.size for hour in self._hours.values())
 
     def _within(self, hour: Hour) -> Hour:
-        """Of the queries that are kept."""
+        """Returns the entries of the queries that are kept."""
         if not self.level:
             return hour
         end = int(np.searchsorted(hour.keys, np.uint64(1 << (64 - self.level))))
@@ -200,7 +209,7 @@ class PairHistory:
             return latest
         if latest is None or not self._hours.keys() >= set(latest.hours) - set(hours):
             entries = together([self._hours[hour] for hour in hours])
-        else:  # an hour later most hours stay
+        else:  # from one hour to the next most hours stay
             enters, leaves = (
                 together([self._hours[hour] for hour in some if hour not in others])
                 for some, others in ((hours, latest.hours), (latest.hours, hours))
@@ -213,7 +222,9 @@ class PairHistory:
 
 
 def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[np.float64]:
-    """The residuals of positions of `rerun.run_through`, of impressions and clicks [slots, USER_GROUPS, 2]."""
+    """Returns the residuals of positions for `rerun.run_through`, from impressions and clicks [slots,
+    USER_GROUPS, 2].
+    """
     impressions, clicks = of_groups[:, :, 0], of_groups[:, :, 1]
     if not curves.shown.any():
         return np.zeros(impressions.shape)
@@ -226,7 +237,7 @@ def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[n
 def _entries(
     key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int8]]:
-    """(hours that know them, keys of entries, labels) of those labels that have a key."""
+    """Returns (first hours whose tables include them, keys of entries, labels) for the labels that have a key."""
     room, n = np.count_nonzero(key), 0
     hours, entries, labels = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty(room, np.int8)
     for i in range(key.size):

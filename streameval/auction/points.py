@@ -1,4 +1,4 @@
-"""The operating points of the settings, and the names that their sums are kept under."""
+"""The operating points of the settings, and the names under which their sums are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streameval.sketches.tally import Tally, reals
 
 
 def operating_points(settings: Auction) -> OperatingPoints:
-    """The settings as the auction's kernel reads them."""
+    """Returns the settings as the auction's kernel reads them."""
     return OperatingPoints(
         settings.mainline,
         settings.slots,
@@ -23,7 +23,7 @@ def operating_points(settings: Auction) -> OperatingPoints:
 
 
 def auction_tallies(settings: Auction) -> tuple[Tally, ...]:
-    """The tallies of every operating point, in their order: of its auctions, then of what comes through the tables."""
+    """Returns the tallies of every operating point, in order: its auctions, then the effects through the tables."""
     scales = reals("clicks", "mainline_clicks", scale=CLICK_SCALE)
     cells = tuple(f"{name}_{group}" for group in range(USER_GROUPS) for name in ("clicks", "mainline_clicks"))
     through = reals(*cells, scale=CLICK_SCALE)
@@ -35,12 +35,12 @@ def auction_tallies(settings: Auction) -> tuple[Tally, ...]:
 
 
 def through_name(name: str) -> str:
-    """The tally of what comes through the tables, beside that of an operating point."""
+    """Returns the name of the tally of effects through the tables, for an operating point's tally."""
     return f"{name}_tables"
 
 
 def tally_names(settings: Auction) -> list[str]:
-    """Names that say all that the sums depend on: another reserve, or a longer history, and they are other sums."""
+    """Returns names with everything that the sums depend on: another reserve, or a longer history, gives other sums."""
     rules = settings.model_dump(mode="json", exclude={"points", "memory"})
     return [
         "auction_" + hashlib.sha256(repr((sorted(rules.items()), *point)).encode()).hexdigest()[:16]

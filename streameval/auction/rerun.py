@@ -1,12 +1,13 @@
-"""The auction itself: requests with all their candidates, replayed under every version's scores at every operating point.
+"""The auction itself: requests with all their candidates, replayed under every version's scores at every operating
+point.
 
-Rank score = bid * pClick^squash. The best candidates of at least the mainline reserve take the mainline's positions
-from the top; those that follow and have at least the sidebar reserve take the sidebar's, which begin at position
+Rank score = bid * pClick^squash. The best candidates with at least the mainline reserve take the mainline's positions
+from the top; the following ones with at least the sidebar reserve take the sidebar's, which begin at position
 `mainline` however full the mainline is. The expected clicks of a placement are (Yi, Chen, Li, Sett and Yan, Predictive
 Model Performance: Offline and Online Evaluations, KDD 2013, 4.6):
 
-    rate of its (query, ad) * curve[position]    when the pair has a history (rate: its clicks over the curve it was shown at)
-    reference[position]                          else
+    rate of its (query, ad) * curve[position]    if the pair has a history (rate: its clicks over the curve it was shown at)
+    reference[position]                          otherwise
 
 So the version that served, at its own operating point over its own log, gets exactly the clicks that were observed.
 """
@@ -22,8 +23,8 @@ from numpy.typing import NDArray
 from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.list_cells import GROUPS
 
-# what is summed by version, operating point and block of users; clicks are expected ones, in units of 1 / CLICK_SCALE
-# "served": requests that this version served itself, for who runs them to say
+# sums by version, operating point and block of users; clicks are expected ones, in units of 1 / CLICK_SCALE. "served":
+# requests that this version served itself, filled in by the caller
 AUCTION_CELLS = (
     "requests",
     "clicks",
@@ -39,12 +40,14 @@ AUCTIONS_RUN, EXPECTED_CLICKS, EXPECTED_MAINLINE, MAINLINE_ADS, ADS, WITH_HISTOR
 )
 _CELLS = len(AUCTION_CELLS)
 CLICK_SCALE = float(1 << 40)
-USER_GROUPS = GROUPS  # of blocks that stand together
-THROUGH_CELLS = 2  # of a group: all expected clicks, and those in the mainline
+USER_GROUPS = GROUPS  # of adjacent blocks
+THROUGH_CELLS = 2  # per group: all expected clicks, and those in the mainline
 
 
 class OperatingPoints(NamedTuple):
-    """Where auctions are run: the places there are, and the lowest rank score of either block by operating point."""
+    """The rules of auctions: the positions available, and the lowest rank score in mainline and sidebar by operating
+    point.
+    """
 
     mainline: int  # positions from the top
     slots: int  # positions in total
@@ -54,7 +57,7 @@ class OperatingPoints(NamedTuple):
 
 
 class Auctions(NamedTuple):
-    """n requests: number r has the candidates indptr[r] to indptr[r + 1] - 1, of which equal rank scores keep this order."""
+    """n requests: number r has the candidates indptr[r] to indptr[r + 1] - 1; ties in rank score keep this order."""
 
     indptr: NDArray[np.int64]  # [n + 1]
     block: NDArray[np.int8]  # [n] of the user
@@ -64,23 +67,22 @@ class Auctions(NamedTuple):
 
 
 class ClickTables(NamedTuple):
-    """What is known of clicks, by pair and by position."""
+    """What is known about clicks, by pair and by position."""
 
     rate: NDArray[np.floating[Any]]  # [pairs] clicks at a position of curve 1; NaN: no history
     curve: NDArray[np.float64]  # [slots]
     reference: NDArray[np.float64]  # [slots] clicks over impressions
-    shown: NDArray[
-        np.bool_
-    ]  # [slots] whether anything was ever shown there; elsewhere the nearest such position stands in
+    shown: NDArray[np.bool_]  # [slots] whether anything was ever shown there; if not, the nearest such position is used
 
 
 _NO_RESIDUALS = np.zeros((1, USER_GROUPS), np.float32)
 _OF_BLOCKS = BLOCKS * _CELLS
-CELLS_OF_A_POINT = _OF_BLOCKS + USER_GROUPS * THROUGH_CELLS  # by block, then what comes through the tables by group
+CELLS_OF_A_POINT = _OF_BLOCKS + USER_GROUPS * THROUGH_CELLS  # by block, then the effects through the tables by group
 
 
 def run(requests: Auctions, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
-    """Sums int64[versions, operating points, blocks, AUCTION_CELLS]; a request counts for the versions that scored all its candidates.
+    """Returns sums int64[versions, operating points, blocks, AUCTION_CELLS]; a request counts for the versions that
+    scored all its candidates.
 
     Sums of several calls add up.
     """
@@ -98,14 +100,16 @@ def run_through(
     points: OperatingPoints,
     residuals: NDArray[np.float32],
 ) -> NDArray[np.int64]:
-    """int64[panes, versions, points, CELLS_OF_A_POINT]: the sums of `run`, with what labels add to expected clicks by way of the tables.
+    """Returns int64[panes, versions, points, CELLS_OF_A_POINT]: the sums of `run`, with the effect of labels on
+    expected clicks through the tables.
 
-    `server`: the number of the version that served each request; none: no number of a version. `pane`: of each request, ascending from 0.
-    `residuals` [slots + pairs, USER_GROUPS]: by how much leaving out a group of users changes what a placement is expected to get, the curve
-    counting as given. First of positions: (the group's clicks - reference * its impressions) / the position's impressions; then of pairs
-    with a history, whose numbers go on from there: (its clicks - rate * its impressions by the curve) / the others' impressions by the
-    curve, which times the curve is for one placement. What comes through the tables is by group and THROUGH_CELLS, in the units of expected
-    clicks (see `spread`). Sums of several calls add up, to the bit.
+    `server`: the number of the version that served each request, or a number that no version has. `pane`: of each
+    request, ascending from 0. `residuals` [slots + pairs, USER_GROUPS]: by how much leaving out a group of users
+    changes a placement's expected clicks, with the curve as given. The first rows are those of positions: (the group's
+    clicks - reference * its impressions) / the position's impressions; then come those of pairs with a history: (its
+    clicks - rate * its impressions by the curve) / the others' impressions by the curve, to be multiplied by the curve
+    at the placement. The effects through the tables are by group and THROUGH_CELLS, in the units of expected clicks
+    (see `spread`). Sums of several calls add up, to the bit.
     """
     panes = pane[-1] + 1 if pane.size else 0
     sums = np.zeros((panes, len(requests.score), points.mainline_reserve.size, CELLS_OF_A_POINT), np.int64)
@@ -123,8 +127,10 @@ def ranked(
     best: NDArray[np.int64],
     rank: NDArray[np.float64],
 ) -> int:
-    """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; -1: one has no score."""
-    # unsigned: not asked whether they count from the end
+    """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; returns their number,
+    or -1 if one has no score.
+    """
+    # unsigned: not checked for counting from the end
     n, most, one = np.uint64(0), np.uint64(best.size), np.uint64(1)
     for j in range(np.uint64(start), np.uint64(end)):
         p = score[j]
@@ -153,21 +159,22 @@ def _run(
     residuals: NDArray[np.float32],
     sums: NDArray[np.int64],
 ) -> None:
-    """Fills `sums` [panes, versions, points, CELLS_OF_A_POINT], which are zero, or without what is by group when there is no room for it.
+    """Fills `sums` [panes, versions, points, CELLS_OF_A_POINT], which must be zero, without the cells by group if there
+    is no room for them.
 
-    Until the end a point has what it adds to the point before: nothing where the same ads stand in the same places.
+    Until the end, a point holds its difference to the previous point: nothing if the same ads are in the same places.
     """
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
-    flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # one cell costs as much as a request's sums
+    flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # a view costs as much as a request's sums
     through = width > _OF_BLOCKS
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
     groups, rest = (
         residuals.shape[1],
         residuals.ravel(),
-    )  # a number that is known here would have loops unrolled, one cell after the other
+    )  # if this number were known at compile time, the loops would be unrolled, one cell after the other
     above, side, owed = np.empty(groups), np.empty(groups), np.zeros((THROUGH_CELLS, groups), np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
@@ -193,7 +200,7 @@ def _run(
                     before[cell] = now[cell]
                 if through:
                     _owe(ads, best, known, pair, curve, rest, mainline, above=above, side=side)
-                    at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not asked whether it counts from the end
+                    at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not checked for counting from the end
                     for g in range(above.size):
                         all_owed = np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
                         mainline_owed = np.int64(np.rint(above[g] * CLICK_SCALE))
@@ -211,9 +218,11 @@ def _run(
 def _placed(
     rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
 ) -> tuple[int, int]:
-    """How many of the n best candidates stand in the mainline at an operating point, and how many in total.
+    """Returns how many of the n best candidates are in the mainline at an operating point, and how many are shown in
+    total.
 
-    Their rank scores fall, so those of at least a reserve are counted: without a branch, which would be unpredictable.
+    Their rank scores are descending, so those of at least a reserve are counted: without a branch, which would be
+    unpredictable.
     """
     mainline_ads = ads = 0
     for k in range(min(n, mainline)):
@@ -234,7 +243,7 @@ def _expect(
     mainline: int,
     cells: NDArray[np.int64],
 ) -> None:
-    """Writes what the best candidates are expected to get where they stand; `ads`: see `_placed`."""
+    """Writes the expected clicks and counts of the best candidates in their places; `ads`: see `_placed`."""
     mainline_ads, many = ads
     above = side = 0.0
     histories = extrapolated = 0
@@ -265,9 +274,10 @@ def _owe(
     above: NDArray[np.float64],
     side: NDArray[np.float64],
 ) -> None:
-    """Writes what expected clicks of the best candidates owe to every group, of those in the mainline and of the others.
+    """Writes how much of the best candidates' expected clicks is due to each group, for those in the mainline and for
+    the others.
 
-    `ads`: how many of them stand in the mainline, and how many in total.
+    `ads`: how many of them are in the mainline, and how many in total.
     """
     mainline_ads, many = ads
     groups = above.size

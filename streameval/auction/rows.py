@@ -11,16 +11,16 @@ from streameval.events.batch import Series
 from streameval.settings.measures import AuctionPoint
 
 _ESTIMATES = (*MEASURES, *(f"matched_{name}" for name in YIELDS))
-NUMBERS = tuple(name for one in _ESTIMATES for name in (one, f"{one}_stderr"))  # of a row, in its order
+NUMBERS = tuple(name for one in _ESTIMATES for name in (one, f"{one}_stderr"))  # of a row, in order
 
 
 def named(series: Series) -> dict[str, str]:
-    """Who gave the scores."""
+    """Returns the series that gave the scores."""
     return {"model": series.model, "version": series.version, "source": series.source}
 
 
 def rows(frontier: Frontier, series: Sequence[Series], points: Sequence[AuctionPoint]) -> list[dict[str, Any]]:
-    """By version, then operating point; what is not defined is None, with its reason."""
+    """Returns rows by version, then operating point; undefined numbers are None, with a reason."""
     return [_row(frontier, v, one, p, point) for v, one in enumerate(series) for p, point in enumerate(points)]
 
 

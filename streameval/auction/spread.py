@@ -1,17 +1,18 @@
 """How much every block of users contributes to expected clicks through the tables: the part of an error that the
 requests do not show.
 
-A placement's expected clicks are a pair's rate times the curve, or a position's reference, and both are clicks of the same
-users. Leaving out block g changes them by about - sum over its impressions shown of
+A placement's expected clicks are a pair's rate times the curve, or a position's reference, and both are clicks of the
+same users. Leaving out block g changes them by about - sum over its impressions shown of
 
     W_i / chance_i * (click - rate_i curve_k)    pairs i with a history: W_i is the curve summed over i's placements
     U_k / impressions_k * (click - reference_k)  positions k: U_k placements there of pairs without one
 
-(the infinitesimal jackknife of Jaeckel 1972, the curve counting as given). Over all blocks these sum to 0: values do not change. For
-the version that served, at its own operating point, W_i = chance_i, and what is left is the clicks of the block.
+(the infinitesimal jackknife of Jaeckel 1972, with the curve as given). Over all blocks these sum to 0, so values do not
+change. For the version that served, at its own operating point, W_i = chance_i, and the sum is the block's clicks.
 
-On the stream both sums are of what tables knew at the start of the hour, by group of users (see `rerun.run_through`): added up request by request,
-with the placements, so panes and windows have them as they have the yields, and a label that many hours were run by counts in each.
+For a stream both sums use the tables at the start of the hour, by group of users (see `rerun.run_through`): they are
+added up request by request, with the placements, so panes and windows contain them like the yields, and a label that
+many hours' tables include counts in each of them.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from streameval.sketches.blocks import BLOCKS
 
 
 def through_tables(book: Book, tables: ClickTables, points: OperatingPoints) -> NDArray[np.int64]:
-    """What the blocks' labels add to expected clicks by way of the tables, int64[versions, points, blocks, AUCTION_CELLS].
+    """Returns the effect of the blocks' labels on expected clicks through the tables, int64[versions, points, blocks,
+    AUCTION_CELLS].
 
-    In the units of `rerun.run`, for errors alone. Tables of this book.
+    In the units of `rerun.run`, only for errors. `tables`: of this book.
     """
     block = book.auctions.block[book.request].astype(np.int64)
     curve, clicked = tables.curve[book.position], book.clicked.astype(np.float64)
@@ -70,7 +72,9 @@ def _placements(
     weight: NDArray[np.float64],
     unknown: NDArray[np.float64],
 ) -> None:
-    """Adds the curve by pair with a history, and placements by position of the others: of all places, and of the mainline."""
+    """Adds the curve by pair with a history, and placements by position of the others: for all places, and for the
+    mainline.
+    """
     indptr, block, bid, pair, scores = requests
     rate, curve, _, _ = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from streameval.compare.reading.reading import Deploy
 
-MOST_WAITING = 100  # announcements that wait for the loop
+MOST_WAITING = 100  # announcements that may wait for the loop
 SAME = 600_000  # ms: two announcements of a version within this are about one deploy
 
 
@@ -28,7 +28,11 @@ class Announcement:
 
 
 def announced_deploy(deploys: Iterable[Deploy], announcement: Announcement) -> Deploy | None:
-    """The deploy on record that an announcement is about: the same version, at about that time, none between."""
+    """Returns the recorded deploy that an announcement refers to, or None.
+
+    It is the deploy of the same version closest in time, at most `SAME` away, with no other version's deploy in
+    between.
+    """
     mine = [d for d in deploys if d.model == announcement.model and d.kind != "shadow"]
     near = [d for d in mine if d.version == announcement.version and abs(d.at - announcement.at) <= SAME]
     found = min(near, key=lambda d: abs(d.at - announcement.at), default=None)
@@ -40,7 +44,9 @@ def announced_deploy(deploys: Iterable[Deploy], announcement: Announcement) -> D
 
 
 def with_announcement(deploy: Deploy, announcement: Announcement) -> Deploy:
-    """The deploy with what was announced of it. When it began stays; an empty note or link changes nothing."""
+    """Returns the deploy with the announcement's note and link added; its time stays, and an empty note or link changes
+    nothing.
+    """
     return replace(deploy, announced=True, note=announcement.note or deploy.note, link=announcement.link or deploy.link)
 
 
@@ -50,13 +56,14 @@ class Announcements:
     def __init__(self, most: int = MOST_WAITING) -> None:
         self._most = most
         self._waiting: dict[tuple[str, str, int], Announcement] = {}
-        self._lately: dict[tuple[str, str], Announcement] = {}  # the last of each version, the newest last
+        self._lately: dict[tuple[str, str], Announcement] = {}  # the latest announcement of each version, newest last
         self._lock = threading.Lock()
 
     def put(self, announcement: Announcement) -> tuple[Announcement, bool]:
-        """Leaves it for the loop: as it will be taken, and whether it adds to one that was left lately.
+        """Queues an announcement for the loop. Returns it as queued, and whether it updates a recent one of the same
+        version.
 
-        What is added keeps the time of the first. Raises Full when too many wait.
+        An update keeps the time of the first announcement. Raises Full when too many are waiting.
         """
         version = (announcement.model, announcement.version)
         with self._lock:
@@ -77,7 +84,7 @@ class Announcements:
         return announcement, again
 
     def take(self) -> tuple[Announcement, ...]:
-        """What was queued since the last call, oldest first; never blocks for long."""
+        """Returns the announcements queued since the last call, oldest first; never blocks for long."""
         if not self._waiting:
             return ()
         with self._lock:

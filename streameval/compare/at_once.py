@@ -1,6 +1,6 @@
 """A comparison of two versions over a complete table, in a single look.
 
-A stream's comparison accumulates its sums look by look, in event time; here they are computed from all rows and
+For a stream, a comparison accumulates its sums look by look, in event time; here they are computed from all rows and
 evaluated at the end of the table: the same sums by block of users, the same variances, tests, margins and tolerances.
 With one look there is one window, and no minimum duration; the floors of clicks and blocks of users remain.
 """
@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
+from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, ListScores
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
@@ -29,11 +29,11 @@ from streameval.join.scores import split_scored
 from streameval.settings.compare import Compare
 from streameval.sketches.blocks import blocks_of
 
-WHOLE = 1 << 60  # ms: the window of users' AUC that holds the table
+WHOLE = 1 << 60  # ms: the window of users' AUC, long enough to hold any table
 
 
 class AtOnce:
-    """The sums of every version of a table, and of every pair that scored the same rows."""
+    """The sums of every version of a table, and of every pair of versions that scored the same rows."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class AtOnce:
         operating_range: tuple[float, float] = WHOLE_CURVE,
         weighed: Weighed = "",
     ) -> None:
-        """`pane` in ms; `edges`: inner edges of the pClick buckets; `users`: rows have users, whose AUC is compared too;
-        `min_propensity`: the smallest that is believed; `operating_range`: false positive rates of the partial AUC;
-        `weighed`: see `Rule`.
+        """`pane` in ms; `edges`: inner edges of the pClick buckets; `users`: whether rows have users, whose AUC is then
+        compared too; `min_propensity`: the smallest propensity that is believed; `operating_range`: false positive
+        rates of the partial AUC; `weighed`: see `Rule`.
         """
         self._rule = replace(
             rule_of(settings), min_duration=0, windows=1, first_weight=1.0, user_cap=0, strict=False, weighed=weighed
@@ -57,11 +57,11 @@ class AtOnce:
         self._shape = shape_of(settings.more, min_propensity, operating_range)
         self._catalog, self._pane, self._users = catalog, pane, users
         self._ledger = Ledger(pane, pane, catalog.radix, len(catalog.dimensions), edges, pieces=self._shape.pieces)
-        self._parts: list[tuple[Labelled, Scored]] = []  # of rows with several scores, for users' AUC
+        self._parts: list[tuple[Labelled, Scored]] = []  # rows with several scores, for users' AUC
         self._first = self._last = 0  # ms
 
     def observe(self, labelled: Labelled, scored: Scored) -> None:
-        """Adds rows, in order of time."""
+        """Adds rows, in time order."""
         if not labelled.ts.size:
             return
         if not self._last:
@@ -72,9 +72,10 @@ class AtOnce:
             self._parts.append((labelled, scored))
 
     def comparisons(self, baseline: str | None) -> list[Comparison]:
-        """Of every model's versions with its baseline: the one that is named, or that came first. All rows must have been added.
+        """Compares the other versions of every model with its baseline: the version named `baseline`, else the model's
+        first version.
 
-        Raises ValueError for a version that is not there.
+        Call it after all rows have been added. Raises ValueError if no version is called `baseline`.
         """
         series = [one for one in self._catalog.series if not one.objective]
         if baseline is not None and baseline not in {one.version for one in series}:
@@ -110,11 +111,13 @@ class AtOnce:
         for (served, other), row in gauc:
             tracked.gain_gauc(first, (series[served], series[other]), row)
         tracked.look(self._last, None)
-        # there was one look, and no moment at which anything was decided
+        # with a single look there is no time at which the verdict was reached
         return replace(tracked.reading(), since=None, decided_at=None, decided_on=None, decided_now=None)
 
     def _gauc(self) -> Iterator[tuple[tuple[int, int], Ints]]:
-        """What users' AUC differ by, over all rows of a user who has clicked."""
+        """Yields the sums behind the difference in users' AUC, by (server, other) codes, over all rows of users who
+        have clicked.
+        """
         if not self._parts:
             return
         user = np.concatenate([labelled.user for labelled, _ in self._parts])

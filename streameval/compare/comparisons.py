@@ -1,4 +1,6 @@
-"""The comparisons of all partitions of this process: passes what they have counted to the board, in event time."""
+"""The comparisons of all partitions of this process: passes what the partitions have counted to the board, in event
+time.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from typing import Any
 
 from streameval.compare.announce import Announcements
 from streameval.compare.counted import Counted
-from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
+from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.explain.explanations import Explanations
 from streameval.compare.explain.who import UserSums
 from streameval.compare.ledger.gauc_rows import GaucRows
@@ -37,13 +39,15 @@ from streameval.settings.tree import Join
 
 log = logging.getLogger(__name__)
 
-_ARRIVALS, _SILENT, _HEARD, _LOOK = range(4)  # what happens to a pane, in this order
-RESTART = 6 * HOUR  # ms: windows of comparisons start over
+_ARRIVALS, _SILENT, _RESUMED, _LOOK = range(4)  # what can be due for a pane, in the order in which it is processed
+RESTART = 6 * HOUR  # ms: the minimum time between the starts of two windows of a comparison
 MOST_COMPARISONS = 64
 
 
 class Comparisons:
-    """Deploys and comparisons over the partitions of a process. Used by the loop's thread, when nothing is being counted."""
+    """Deploys and comparisons over the partitions of a process. Used by the loop's thread, while nothing is being
+    counted.
+    """
 
     def __init__(
         self,
@@ -60,9 +64,9 @@ class Comparisons:
         guard_cut: int | None = None,
         weighed: Weighed = "",
     ) -> None:
-        """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. In further metrics: `least`, the
-        smallest propensity that is believed; `operating_range`, false positive rates of the partial AUC. `guard_cut`: see `shape_of`.
-        `weighed`: see `Rule`.
+        """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. For further
+        metrics: `least` is the smallest propensity that is believed, `operating_range` the false positive rates of the
+        partial AUC. `guard_cut`: see `shape_of`. `weighed`: see `Rule`.
         """
         s = settings
         shape = shape_of(s.more, least, operating_range, guard_cut)
@@ -70,7 +74,7 @@ class Comparisons:
         self._settings, self._catalog = settings, catalog
         self._pane, self._join, self._edges = pane, join, edges
         self._min_propensity = min_propensity
-        # rows are held this much longer: never more than doubled
+        # rows are held this much longer, so the window is at most as long as the correction horizon
         self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
         self._announcements = announcements
         restart = max(RESTART, s.horizon // rule.windows)
@@ -78,9 +82,9 @@ class Comparisons:
         self._board = Board(rule, limits, pane, self._shape)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
-        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which what was put off counts
+        self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
         self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
-        self._said: dict[str, str] = {}  # verdicts that the log has had
+        self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property
     def deploys(self) -> tuple[Deploy, ...]:
@@ -88,7 +92,7 @@ class Comparisons:
         return tuple(self._board.deploys)
 
     def counted(self) -> Counted:
-        """For a partition that is new."""
+        """Returns empty sums for a new partition."""
         pane, catalog, s, join = self._pane, self._catalog, self._settings, self._join
         out = Counted(
             Ledger(
@@ -116,11 +120,11 @@ class Comparisons:
         return out
 
     def advance(self, partitions: Sequence[Counted]) -> None:
-        """Takes in everything that has arrived, and every look that is due."""
+        """Processes all new arrivals, and takes every look that is due."""
         for announcement in self._announcements.take():
             deploy = self._board.announce(announcement)
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
-        self._make_up(partitions)
+        self._catch_up(partitions)
         arrived, complete = self._reached(partitions)
         arrivals: dict[int, dict[Series, int]] = {}
         for one in partitions:
@@ -138,7 +142,7 @@ class Comparisons:
         for kind, panes in (
             (_LOOK, looks),
             (_SILENT, [s.found for s in silence.silent] + ([] if silence.waiting is None else [silence.waiting])),
-            (_HEARD, [s.end - 1 for s in silence.silent]),
+            (_RESUMED, [s.end - 1 for s in silence.silent]),
         ):
             due += [((pane + 1) * self._pane + self._join.attribution_window, kind, pane) for pane in panes]
         first = {s.end - 1: s.first for s in silence.silent}
@@ -146,7 +150,7 @@ class Comparisons:
         for _, kind, pane in sorted(due):
             if kind == _SILENT:
                 self._board.withhold((pane + 1) * self._pane, "no clicks where many were expected")
-            elif kind == _HEARD:  # clicks of impressions just before were held up, too
+            elif kind == _RESUMED:  # the clicks of impressions just before the stretch were delayed, too
                 self._board.retract(first[pane] * self._pane - self._join.attribution_window, (pane + 1) * self._pane)
             elif kind == _ARRIVALS:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
@@ -163,16 +167,16 @@ class Comparisons:
             one.gauc.forget_before(keep * self._pane)
 
     def _look(self, pane: int, partitions: Sequence[Counted], over: bool) -> None:
-        """Takes a look at a pane; `over`: nothing can be corrected any more."""
+        """Takes the look at the end of a pane; `over`: nothing can be corrected any more."""
         end, until = pane + 1, (pane + 1) * self._pane
         late = [one.late for one in partitions]
         self._set_aside(partitions, late, pane, over=over)
-        if over:  # what is late counts too
+        if over:  # late events count too
             end, until = FOREVER // self._pane, FOREVER
         gains = [
             (segment, named(self._catalog.series, rows.items()))
             for one in partitions
-            for segment, rows in one.ledger.advance(end, self._silence.put_off)
+            for segment, rows in one.ledger.advance(end, self._silence.deferred)
         ]
         placed = self._strata.settle([one.ledger for one in partitions], pane + 1, over=over)
         gains += [(segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()]
@@ -182,11 +186,11 @@ class Comparisons:
             for start, rows in one.gauc.take(until)
         ]
         why = broken([one.joins for one in partitions], pane) or (None if over else lagging(late))
-        if pane in self._silence.put_off:
+        if pane in self._silence.deferred:
             why = "no clicks at the end, where many were expected"
         past, placing = partial(self._segments, partitions), self._placing(partitions)
-        for anew in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
-            log.info("comparison %s restarts: %s", anew.id, anew.reading().changes[-1].text)
+        for restarted in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
+            log.info("comparison %s restarts: %s", restarted.id, restarted.reading().changes[-1].text)
             self._cut(partitions)
 
     def _set_aside(self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool) -> None:
@@ -207,7 +211,9 @@ class Comparisons:
     def readings(
         self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None
     ) -> tuple[Comparison, ...]:
-        """For the readers, with what partitions and users add. `users` None: without the breakdown by user."""
+        """Returns the comparisons for readers, with what partitions and users add; without the breakdown by user if
+        `users` is None.
+        """
         self._board.place(self._placing(partitions))
         if users is None:
             out = self._board.readings(self._with_roles)
@@ -215,19 +221,19 @@ class Comparisons:
             self._explanations.begin(partitions, users, [t for t in self._board.tracked if t.explained])
             out = self._board.readings(self._finish)
         for comparison in out:
-            if comparison.verdict != self._said.get(comparison.id, "undecided"):
-                self._said[comparison.id] = comparison.verdict
+            if comparison.verdict != self._logged.get(comparison.id, "undecided"):
+                self._logged[comparison.id] = comparison.verdict
                 level = logging.INFO if serves_nobody(comparison) else logging.WARNING
                 log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
         return out
 
     def roles(self) -> dict[Series, Role]:
-        """What every series that is known is there for."""
+        """Returns the role of every known series."""
         known = (series for series in self._catalog.series if series != RETIRED and not series.objective)
         return {series: self._board.role(series) for series in known}
 
     def _finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
-        """Adds what the sums do not contain."""
+        """Adds what cannot be read from the sums."""
         if tracked.explained:
             reading = self._explanations.finish(tracked, reading)
         return self._with_roles(tracked, reading)
@@ -237,15 +243,19 @@ class Comparisons:
         return replace(reading, roles=(self._board.role(reading.baseline), self._board.role(reading.candidate)))
 
     def state(self) -> dict[str, Any]:
-        """For `restore`; every partition's checkpoint has it, so that none is needed."""
+        """Returns the state for `restore`. Every partition's checkpoint contains it, so no particular partition is
+        needed.
+        """
         strata = self._strata.state(lambda code: list(self._catalog.series[code]))
         return {**self._board.state(), "strata": strata, "silence": self._silence.state()}
 
     def restore(self, state: Mapping[str, Any], partitions: Sequence[Counted]) -> None:
-        """Takes over what is newer than what is known here, and makes the sums again of all partitions' ledgers."""
+        """Restores a checkpoint's state if it is ahead of the current one; then recomputes the sums from all
+        partitions' ledgers.
+        """
         before = self._board.looked, self._board.arrived
-        for anew in self._board.restore(state):
-            log.warning("comparison %s restarts: the settings in [compare] have changed", anew)
+        for restarted in self._board.restore(state):
+            log.warning("comparison %s restarts: the settings in [compare] have changed", restarted)
         if before != (self._board.looked, self._board.arrived):
             codes = self._codes()
             self._silence.restore(state["silence"])
@@ -254,7 +264,7 @@ class Comparisons:
         self.rebuild(partitions)
 
     def rebuild(self, partitions: Sequence[Counted]) -> None:
-        """A partition has come or gone."""
+        """Recomputes the sums: a partition was assigned or revoked, or hours were left out or returned."""
         self._strata.settle([one.ledger for one in partitions], self._board.looked, close=False)
         for one in partitions:
             one.ledger.leave_out_of_cap(self._board.aside.returned)
@@ -262,11 +272,11 @@ class Comparisons:
         self._explanations.forget()
 
     def clear(self, code: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         self._strata.clear(code)
 
     def _cut(self, partitions: Sequence[Counted]) -> None:
-        """Segments begin where comparisons do."""
+        """Makes the ledgers start a segment wherever a comparison starts."""
         for one in partitions:
             for pane in self._board.cuts():
                 one.ledger.cut(pane)
@@ -275,7 +285,7 @@ class Comparisons:
         return {series: code for code, series in enumerate(self._catalog.series) if series != RETIRED}
 
     def _placing(self, partitions: Sequence[Counted]) -> Placing:
-        """Gives what the open strata of some versions and pairs come to so far."""
+        """Returns a function that places the scores of strata that are still open, for given versions and pairs."""
 
         def placing(keys: Collection[RowName]) -> dict[tuple[int, RowName], Ints]:
             codes = self._codes()
@@ -295,29 +305,30 @@ class Comparisons:
                 yield start // self._pane, named(self._catalog.series, rows.items())
 
     def _segments(self, partitions: Sequence[Counted]) -> Iterator[tuple[int, Mapping[RowName, Ints]]]:
-        """Everything that has been looked at."""
+        """Yields (segment, rows by name) of all panes evaluated so far."""
         for one in partitions:
             for segment, rows in one.ledger.segments():
                 yield segment, named(self._catalog.series, rows.items())
 
-    def _make_up(self, partitions: Sequence[Counted]) -> None:
-        """Partitions that were restored from before the last look: what they have counted again since was looked at then.
+    def _catch_up(self, partitions: Sequence[Counted]) -> None:
+        """Brings restored partitions up to the last look: what they have counted since their checkpoint was already
+        evaluated.
 
-        Once all of it is there, or a window of GAUC would be taken in two pieces.
+        Waits until a partition has counted all of it; otherwise a window of GAUC would be added in two pieces.
         """
         looked = self._board.looked
-        put_off = self._silence.put_off
+        deferred = self._silence.deferred
         behind = [
-            one for one in partitions if one.ledger.waiting(looked, put_off) and self._reached([one])[1] >= looked
+            one for one in partitions if one.ledger.waiting(looked, deferred) and self._reached([one])[1] >= looked
         ]
         for one in behind:
-            one.ledger.advance(looked, put_off)
+            one.ledger.advance(looked, deferred)
             one.gauc.take(looked * self._pane)
         if behind:
             self.rebuild(partitions)
 
     def _silent(self, partitions: Sequence[Counted], complete: int, over: bool) -> Due:
-        """Which complete panes may be looked at."""
+        """Returns which complete panes may be evaluated."""
         waiting = sorted({p for one in partitions for p in one.ledger.waiting(complete, start=self._board.looked)})
         counts = []
         for pane in waiting:
@@ -328,9 +339,11 @@ class Comparisons:
         return silence
 
     def _reached(self, partitions: Sequence[Counted]) -> tuple[int, int]:
-        """(first pane that may still get arrivals, first pane whose labels are not complete), over all partitions."""
-        speaking = [one for one in partitions if one.speaks]
-        watermark = min((one.firm for one in speaking or partitions), default=NEVER)
+        """Returns (first pane that may still get arrivals, first pane whose labels are not complete), over all
+        partitions.
+        """
+        active = [one for one in partitions if one.is_active]
+        watermark = min((one.firm for one in active or partitions), default=NEVER)
         if watermark == NEVER:
             return 0, 0
         if watermark >= FOREVER:

@@ -16,36 +16,36 @@ from streameval.join.policy import NEVER
 
 @dataclass(slots=True)
 class Counted:
-    """A partition's sums of versions and pairs, its arrivals, and how its join went and stands."""
+    """A partition's sums by version and pair, its arrivals, and the past and present state of its join."""
 
     ledger: Ledger
     gauc: GaucRows
     arrivals: Arrivals
     joins: JoinPanes
     late: LateLabels
-    joiner: Joiner = field(init=False)  # of whose progress, delays and pending impressions comparisons know
-    online: Sequence[int] = field(init=False)  # the series of the online models, as the joiner's scores are ordered
+    joiner: Joiner = field(init=False)  # its progress, delays and pending impressions
+    online: Sequence[int] = field(init=False)  # the series of the online models, in the order of the joiner's scores
 
     def begin(self, joiner: Joiner, online: Sequence[int]) -> None:
-        """Before the first batch."""
+        """Called before the first batch."""
         self.joiner, self.online = joiner, online
 
     @property
-    def speaks(self) -> bool:
-        """Whether events come, so that others wait for it."""
+    def is_active(self) -> bool:
+        """Whether events are arriving, so that other partitions wait for this one."""
         return self.joiner.progress.newest_event > NEVER and not self.joiner.progress.idle
 
     @property
     def firm(self) -> int:
-        """Labels are final before this time (ms) less the attribution window; NEVER before the first event."""
+        """Event time in ms: labels are final up to this less the attribution window; NEVER before the first event."""
         return self.joiner.progress.firm
 
     def clear(self, code: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         self.ledger.clear(code)
         self.gauc.clear(code)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the sums."""
+        """Size of the sums in bytes."""
         return self.ledger.nbytes + self.gauc.nbytes

@@ -1,16 +1,18 @@
 """How many impressions it takes to detect a difference.
 
-The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF v) an impression, so n50 = K DEFF v / (theta
-- m)**2; the walk makes the ninetieth percentile about 2.5 times that. K is the squared boundary, in standard errors, where
-the process is: it depends on alpha, on where the mixture is tight, and on how the level is shared with other processes, so
-it is found by iteration on n.
+The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF v) per impression, so n50 = K DEFF v /
+(theta
+- m)**2; the random walk makes the ninetieth percentile about 2.5 times that. K is the squared boundary, in standard
+  errors, at which the process stops: it depends on alpha, on where the mixture is tightest, and on how the level is
+  shared with other processes, so it is found by iterating on n.
 
-Beside it stand the bounds of what any test could do with these data, v = DEFF v the variance of an impression:
+For comparison there are lower bounds for any test on these data, with v = DEFF v the variance per impression:
 
-- 2 log(1/alpha) v / (theta - m)**2 on the average, of all tests that may stop at any look and find everything in the end: the mean
-  of Wald's test of one known theta, than which none is shorter (Wald and Wolfowitz 1948, Annals of Mathematical Statistics 19:326).
-- (z_alpha + z_beta)**2 v / (theta - m)**2 for a single look at a time fixed beforehand, with power 1 - beta (Neyman and Pearson): less
-  for just this theta, and blind before.
+- 2 log(1/alpha) v / (theta - m)**2 on average, for tests that may stop at any look and detect every effect in the end:
+  the mean of Wald's test of a known theta, which no test beats (Wald and Wolfowitz 1948, Annals of Mathematical
+  Statistics 19:326).
+- (z_alpha + z_beta)**2 v / (theta - m)**2 for a single look at a time fixed in advance, with power 1 - beta (Neyman and
+  Pearson): fewer for exactly this theta, but such a test says nothing before that time.
 """
 
 from __future__ import annotations
@@ -23,18 +25,19 @@ from streameval.compare.evidence.eprocess import best_rho, half_width
 from streameval.compare.evidence.evidence import Rule
 from streameval.compare.evidence.spent import OPTIMUM
 
-P90 = 2.5  # of n50, from the simulation
+P90 = 2.5  # times n50, from the simulation
 
-# per impression, of two retrained models whose logits correlate 0.96 (benchmarks/detection); observed ones replace them
+# per impression, for two retrained models whose logits have correlation 0.96 (benchmarks/detection); observed variances
+# replace them
 PAIRED_VARIANCE = {"log_loss": 0.15, "auc": 0.33, "gauc": 0.9}  # stderr**2 * n, clustering included
 SPLIT_VARIANCE = {"log_loss": 5.5, "auc": 9.5}  # per impression of both arms at 50:50
 CTR = 0.03
-DESIGN_EFFECT = 1.5  # in them
+DESIGN_EFFECT = 1.5  # included in these variances
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Impressions until a difference is seen in half of the cases, and in nine of ten."""
+    """Impressions until a difference is detected in half of the cases (n50), and in nine of ten (p90)."""
 
     n50: float
     p90: float
@@ -52,15 +55,16 @@ def impressions(
     share: float = 1.0,
     floor: float = 0.0,
 ) -> Plan:
-    """For a true harm `effect` beyond `margin`, in the metric's unit (relative log loss; AUC).
+    """Returns the impressions needed to detect a true harm `effect` beyond `margin`, in the metric's unit (relative log
+    loss; AUC).
 
-    `variance`: of the metric's estimate times impressions (`stderr**2 * n` of any look). `share`: of the level that this
-    process has, its weight as a metric times that of its window. `floor`: impressions below which nothing is said.
-    ValueError if the effect is not above the margin: it would never be seen.
+    `variance`: the metric's variance times impressions (`stderr**2 * n` of any look). `share`: this process's share of
+    the level, the weight of its metric times that of its window. `floor`: impressions below which no verdict is given.
+    ValueError if the effect is not above the margin: it would never be detected.
     """
     if effect <= margin:
         raise ValueError(f"an effect of {effect} is within the margin of {margin}: it would never be called worse")
-    per = deff * variance / (effect - margin) ** 2  # impressions for one unit of z**2
+    per = deff * variance / (effect - margin) ** 2  # impressions per unit of z**2
     rho = float(best_rho(optimum, alpha))  # in units of one click's variance
     best = per * 10.0
     for _ in range(60):
@@ -72,15 +76,18 @@ def impressions(
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Impressions below which no test gets."""
+    """The fewest impressions that any test needs."""
 
-    sequential: float  # on the average, if it may stop at any look
-    fixed50: float  # in half of the cases, with one look at a time fixed beforehand
-    fixed90: float  # in nine of ten
+    sequential: float  # on average, if the test may stop at any look
+    fixed50: float  # in half of the cases, with one look at a time fixed in advance
+    fixed90: float  # in nine of ten cases
 
 
 def bounds(effect: float, variance: float, *, alpha: float, margin: float = 0.0) -> Bounds:
-    """For a true harm `effect` beyond `margin`; `variance`: of an impression, clustering included. ValueError as `impressions`."""
+    """Returns the bounds for a true harm `effect` beyond `margin`; `variance`: per impression, clustering included.
+
+    ValueError as in `impressions`.
+    """
     if effect <= margin:
         raise ValueError(f"an effect of {effect} is within the margin of {margin}: it would never be called worse")
     per = variance / (effect - margin) ** 2
@@ -90,12 +97,12 @@ def bounds(effect: float, variance: float, *, alpha: float, margin: float = 0.0)
 
 @dataclass(frozen=True, slots=True)
 class DeployEstimate:
-    """What a deploy would need, under the default rule."""
+    """What a deploy would need for a verdict, under the default rule."""
 
     n50: int  # impressions, in half of the cases
-    n90: int  # in nine of ten
+    n90: int  # in nine of ten cases
     clicks50: int
-    variance: float  # of the estimate times impressions
+    variance: float  # of the estimate, times impressions
     note: str
     bounds: Bounds
 
@@ -109,10 +116,11 @@ def plan(
     design_effect: float,
     variance: float | None = None,
 ) -> DeployEstimate:
-    """Impressions until a difference `effect` of "log_loss" (relative), "auc" or "gauc" would be called worse.
+    """Returns how many impressions it takes until a difference `effect` of "log_loss" (relative), "auc" or "gauc" is
+    called worse.
 
     `variance`: as observed (`stderr**2 * impressions`); None: that of the simulation, scaled to this CTR and design
-    effect. ValueError for what is never called worse, or not compared in this setup.
+    effect. ValueError if the effect is never called worse, or the metric is not compared in this setup.
     """
     known = PAIRED_VARIANCE if setup == "paired" else SPLIT_VARIANCE
     if metric not in known:
@@ -120,9 +128,9 @@ def plan(
     rule = Rule(alpha=alpha)
     per = known[metric] * CTR / ctr * design_effect / DESIGN_EFFECT if variance is None else variance
     margin = rule.margins[metric]
-    spent = 1.0 / (alpha * math.exp(rule.log_level()))  # the level is reached sooner by so much
+    spent = 1.0 / (alpha * math.exp(rule.log_level()))  # the level is reached this factor sooner
     weight, optimum = rule.weights[metric], rule.optimum
-    if metric != "gauc":  # log loss and AUC move together, and so does what is made of both
+    if metric != "gauc":  # log loss and AUC move together, and so does their combined process
         weight, optimum = rule.weights["log_loss"] + rule.weights["auc"], OPTIMUM
     found = impressions(
         abs(effect),
@@ -140,7 +148,10 @@ def plan(
 
 
 def split_variance(variance: float, share: float) -> float:
-    """A variance at 50:50 (per impression of both arms) when arm B has `share` of the traffic. ValueError outside (0, 1)."""
+    """Converts a variance at 50:50 (per impression of both arms) to that when arm B has `share` of the traffic.
+
+    ValueError if `share` is outside (0, 1).
+    """
     if not 0.0 < share < 1.0:
         raise ValueError(f"share must be in (0, 1), not {share}")
     return variance * 0.25 / (share * (1.0 - share))

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_WIDE = 4_096  # panes that one batch may span to be counted in an array
+_WIDE = 4_096  # panes that a batch may span and still be counted in an array
 
 
 class Arrivals:
-    """Counts, kept until they are taken."""
+    """Counts by pane and series, kept until they are taken."""
 
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
@@ -22,7 +22,7 @@ class Arrivals:
         return len(self._waiting)
 
     def seen(self, ts: NDArray[np.int64], series: NDArray[np.int32]) -> None:
-        """New impressions: their times, and codes of who served them."""
+        """Adds new impressions: their times, and the codes of the series that served them."""
         if not ts.size:
             return
         pane = ts // self._pane
@@ -39,15 +39,17 @@ class Arrivals:
             row[code] = row.get(code, 0) + n
 
     def take(self, end: int) -> list[tuple[int, dict[int, int]]]:
-        """(pane, impressions by series) of the panes before `end` that got any since the last time, oldest first."""
+        """Removes and returns (pane, impressions by series) for the panes before `end` with new impressions, oldest
+        first.
+        """
         return [(pane, self._waiting.pop(pane)) for pane in sorted(p for p in self._waiting if p < end)]
 
     def state(self) -> list[list[int]]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return [[pane, code, n] for pane, row in sorted(self._waiting.items()) for code, n in row.items()]
 
     def restore(self, state: Any, codes: NDArray[np.int32]) -> None:
-        """Restores what `state` returned. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned. `codes[c]` is this process's code of series c."""
         waiting: dict[int, dict[int, int]] = {}
         for pane, code, n in state:
             row = waiting.setdefault(pane, {})

@@ -1,4 +1,4 @@
-"""The scores themselves, for an AUC without any rounding, while there are few enough of them to be sorted.
+"""The scores themselves, for an AUC without any rounding, as long as there are few enough of them to be sorted.
 
 A score is kept in 8 bytes as the bits of its pClick and its label (`grid.score_bits`), by pane. Beyond the limit the
 oldest panes are dropped first, so short windows stay exact when the run and long windows have too many scores.
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from streameval.metrics.auc import ranked_auc
 
-RUN_START = -(1 << 62)  # pane from which the whole run begins
-_OLD = RUN_START + 1  # where panes go that no window will hold again
-_MERGE_AT = 64  # arrays that a pane collects before they become one
-_MOST_CHANGES = 1 << 20  # scores that came or went since somebody asked; beyond, who asks looks at all of them
+RUN_START = -(1 << 62)  # start of the entire run
+_OLD = RUN_START + 1  # holds the panes that no window will contain again
+_MERGE_AT = 64  # arrays that a pane collects before they are merged
+_MOST_CHANGES = 1 << 20  # scores added or retracted since the last reading; beyond that, the reader takes all scores
 
 _numbers = count()
 
@@ -40,7 +40,7 @@ class _Pane:
         return sum(part.size for part in (*self.added, *self.retracted))
 
     def scores(self) -> NDArray[np.uint64]:
-        """What is left of the added scores; sorted only if some were retracted."""
+        """Returns the scores added and not retracted; sorted only if some were retracted."""
         if self.retracted:
             whole, gone = np.sort(np.concatenate(self.added)), np.sort(np.concatenate(self.retracted))
             self.added, self.retracted = [without(whole, gone)], []
@@ -50,21 +50,19 @@ class _Pane:
 
 
 class ExactScores:
-    """The scores of one series by pane, at most `limit` of them."""
+    """The scores of one series by pane, up to `limit` of them."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._panes: dict[int, _Pane] = {}
         self._oldest: list[int] = []  # the panes, as a heap
         self._kept = 0
-        self._old_before = _OLD  # panes before it are in _OLD
-        self._gone_before = RUN_START  # panes before it are kept no more
-        self.number = next(_numbers)  # no other scores have it, nor have these after they were dropped
+        self._old_before = _OLD  # panes before this one are merged into _OLD
+        self._gone_before = RUN_START  # panes before this one have been dropped
+        self.number = next(_numbers)  # unique for this object's scores; a new one once they are dropped
         self._change = 0
-        self._changed: dict[int, int] = {}  # by pane its last change, in order of them
-        self._since: list[_Change] | None = (
-            None  # what came and went since `take_changes`; None: too much, or nobody asked
-        )
+        self._changed: dict[int, int] = {}  # the last change of each pane, in the order of changes
+        self._since: list[_Change] | None = None  # changes since `take_changes`; None: too many, or it was never called
         self._since_size = 0
 
     @property
@@ -78,7 +76,7 @@ class ExactScores:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the scores."""
+        """Size of the scores in bytes."""
         return 8 * self._kept
 
     def add(self, pane: int, scores: NDArray[np.uint64], sign: int) -> None:
@@ -92,7 +90,7 @@ class ExactScores:
             heappush(self._oldest, pane)
         parts = mine.added if sign > 0 else mine.retracted
         parts.append(scores)
-        if len(parts) >= _MERGE_AT:  # little batches must not leave an array each
+        if len(parts) >= _MERGE_AT:  # so that small batches do not leave an array each
             parts[:] = [np.concatenate(parts)]
         self._note(pane, scores, sign)
         self._kept += scores.size
@@ -100,7 +98,7 @@ class ExactScores:
             self._drop_oldest()
 
     def drop(self) -> None:
-        """Forgets everything, and keeps nothing from now on."""
+        """Drops everything, and keeps no scores from now on."""
         self._panes.clear()
         self._oldest.clear()
         self._changed.clear()
@@ -108,7 +106,7 @@ class ExactScores:
         self._kept, self._gone_before = 0, 1 << 62
 
     def forget_before(self, pane: int) -> None:
-        """No window will begin before `pane` any more; the run still does."""
+        """Merges panes before `pane`: no window will begin there any more, but the run still does."""
         old = sorted(n for n in self._panes if n < pane)
         self._old_before = max(self._old_before, pane)
         if old in ([], [_OLD]):
@@ -117,7 +115,7 @@ class ExactScores:
         for n in old:
             self._changed.pop(n, None)
         self._oldest = sorted(self._panes)
-        if self._gone_before > RUN_START:  # the run is not whole, so nobody will ask for them
+        if self._gone_before > RUN_START:  # the run is incomplete, so these are no longer needed
             self._kept -= sum(part.kept for part in parts)
             return
         whole = np.concatenate([part.scores() for part in parts])
@@ -126,7 +124,7 @@ class ExactScores:
         self._panes[_OLD] = _Pane([whole], [])
 
     def scores(self, start: int, end: int) -> NDArray[np.uint64] | None:
-        """The sorted scores of the panes [start, end); None when some are not kept."""
+        """Returns the sorted scores of the panes [start, end); None if some are not kept."""
         if not self.keeps(start):
             return None
         parts = [self._panes[n].scores() for n in self._within(start, end)]
@@ -134,21 +132,23 @@ class ExactScores:
         return np.sort(np.concatenate(parts)) if parts else np.empty(0, np.uint64)
 
     def auc(self, start: int, end: int) -> float | None:
-        """The AUC of `scores`; None also when it is undefined."""
+        """Returns the AUC of `scores`; also None if it is undefined."""
         scores = self.scores(start, end)
         return None if scores is None else ranked_auc(scores)
 
     def last_change(self, start: int, end: int) -> int:
-        """The number of the last change of the panes [start, end)."""
+        """Returns the number of the last change in the panes [start, end)."""
         return next((change for pane, change in reversed(self._changed.items()) if start <= pane < end), -1)
 
     def take_changes(self) -> list[_Change] | None:
-        """(scores, 1 that came or -1 that went) since the last call; None: look at all of them."""
+        """Returns (scores, 1 for added or -1 for retracted) since the last call; None: too many changes, use all
+        scores.
+        """
         since, self._since, self._since_size = self._since, [], 0
         return since
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`; the scores are packed when the writer calls for them."""
+        """Returns everything, for `restore`; the scores are packed when the writer asks for them."""
         panes = {number: (tuple(pane.added), tuple(pane.retracted)) for number, pane in self._panes.items()}
         return {"old_before": self._old_before, "gone_before": self._gone_before, "panes": partial(_pack, panes)}
 
@@ -186,7 +186,7 @@ _Kept = tuple[Sequence[NDArray[np.uint64]], Sequence[NDArray[np.uint64]]]  # add
 
 
 def _pack(panes: Mapping[int, _Kept]) -> dict[str, NDArray[np.generic]]:
-    """Panes as columns: one part for what was added to a pane, one for what was retracted."""
+    """Returns panes as columns: one part for the scores added to a pane, one for those retracted."""
     parts = [
         (number, sign, np.concatenate(scores))
         for number, kept in sorted(panes.items())
@@ -202,7 +202,7 @@ def _pack(panes: Mapping[int, _Kept]) -> dict[str, NDArray[np.generic]]:
 
 
 def without(scores: NDArray[np.uint64], gone: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sorted scores less the sorted ones that were retracted."""
+    """Returns sorted scores without the sorted ones that were retracted."""
     out = np.empty(scores.size, np.uint64)
     return out[: _without(scores, gone, out)].copy()
 

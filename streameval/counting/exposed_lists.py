@@ -1,7 +1,8 @@
 """Closed requests by propensity: DCG and precision as if everything had been shown equally often, and NDCG by stratum.
 
-A request counts for a version that scored all of its impressions (see `request_lists`). For the weighted sums all of them must
-have a propensity: what an item without one would add is not known. Strata are of the clicks that have one.
+A request counts for a version that scored all of its impressions (see `request_lists`). For the weighted sums all of
+them must have a propensity, because the contribution of an item without one is unknown. Strata contain the clicks that
+have one.
 """
 
 from __future__ import annotations
@@ -50,29 +51,29 @@ class _Items(NamedTuple):
 
     gain: NDArray[np.float64]
     label: NDArray[np.int8]
-    propensity: NDArray[np.float64]  # they weigh by; NaN: none; empty: of none
-    stratum: NDArray[np.int16]  # bin; -1: none; empty: of none
+    propensity: NDArray[np.float64]  # for weighting; NaN: none; empty: no impression has one
+    stratum: NDArray[np.int16]  # bin; -1: none; empty: no impression has one
 
 
 class _Cuts(NamedTuple):
     k: NDArray[np.int64]
     discount: NDArray[np.float64]  # see `list_terms`
     strata: int  # the first cell of strata
-    bins: int  # of propensity, when sums are of spans of them (see `strata_ndcg_tallies`); 0: strata are fixed
+    bins: int  # bins of propensity, if sums are over spans of them (see `strata_ndcg_tallies`); 0: strata are fixed
 
 
 class _Room(NamedTuple):
-    """For the items of one list that have a gain and a stratum, by stratum."""
+    """Buffers for the items of one list that have a gain and a stratum, by stratum."""
 
-    item: NDArray[np.int64]  # of the list
+    item: NDArray[np.int64]  # index in the list
     above: NDArray[np.int64]  # see `standing`
     level: NDArray[np.int64]
-    begin: NDArray[np.int64]  # the first of each stratum, and the end
+    begin: NDArray[np.int64]  # index of the first item of each stratum, and the end
     terms: NDArray[np.float64]
 
 
 class ExposedLists:
-    """Where one board's requests are summed. `layout`: of its vectors."""
+    """Sums one board's requests. `layout`: of its vectors."""
 
     def __init__(self, layout: Layout, rule: WeightRule) -> None:
         options = layout.options
@@ -81,7 +82,7 @@ class ExposedLists:
         strata = None if options is None or not cuts else options.strata
         names = [EXPOSED_TALLY, *map(exposed_cut, cuts)] if cuts else []
         found = [layout.tally(name) for name in names]
-        # where the cells of a row of `_sums` stand in a series' vector, in its order
+        # the place of each cell of a row of `_sums` in a series' vector, ascending
         parts = [at + np.arange(GROUPS * len(tally.cells)) for tally, at in (one for one in found if one is not None)]
         k = np.array(cuts, np.int64)
         bins = 0 if strata is None or strata.edges else len(strata.bounds) - 1
@@ -95,7 +96,7 @@ class ExposedLists:
         self._sums = np.zeros((0, self._places.size), np.int64)  # by series; all 0 between calls
 
     def observe(self, board: Scoreboard, labelled: Labelled, ranked: RankedLists, sign: int) -> None:
-        """Adds (or takes out) whole requests."""
+        """Adds (or subtracts) complete requests."""
         if not self._cuts.k.size:
             return
         weighed, stratum = self._known(board, labelled)
@@ -114,7 +115,7 @@ class ExposedLists:
                 board.overall.add(number, self._drain())
 
     def _known(self, board: Scoreboard, labelled: Labelled) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-        """(propensities, bins of strata) of the impressions; empty where none has any."""
+        """Returns (propensities, bins of strata) of the impressions; empty if no impression has one."""
         nothing = np.empty(0)
         weighed = labelled.fields.get(board.weigh_by, nothing)
         if not (weighed > 0).any():
@@ -127,14 +128,14 @@ class ExposedLists:
         return weighed, stratum
 
     def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
-        """What every impression adds to DCG, undiscounted."""
+        """Returns the undiscounted gain of every impression in DCG."""
         if self._gain == "click":
             return labelled.label.astype(np.float64)
         value = np.where(labelled.label != 0, labelled.fields["value"].clip(0.0, MOST_VALUE), 0.0)
         return {"value": np.positive, "sqrt_value": np.sqrt, "log_value": np.log1p}[self._gain](value)
 
     def _drain(self) -> SparseVector:
-        """What was summed, by cells of the board's vectors."""
+        """Returns the sums by cells of the board's vectors, and clears them."""
         flat = self._sums.ravel()
         some = np.flatnonzero(flat)
         values = flat[some]
@@ -161,7 +162,9 @@ def _sum_lists(
     sign: int,
     sums: NDArray[np.int64],
 ) -> bool:
-    """Adds some lists, by series that scored them whole, to `sums` (see `ExposedLists`). Returns whether anything was added."""
+    """Adds lists to `sums` (see `ExposedLists`), for each series that scored them completely. Returns whether anything
+    was added.
+    """
     first, series, start, key, _ = rankings
     size = 0
     for one in some:
@@ -169,7 +172,7 @@ def _sum_lists(
     own = np.zeros(EX_CELLS, np.int64)  # what the list adds to every series
     clicked, room = np.empty(size, np.int64), _room(size)
     added = False
-    flat, width = sums.ravel(), sums.shape[1]  # a view; one of a row costs as much as the sums
+    flat, width = sums.ravel(), sums.shape[1]  # a view; taking one row at a time would cost as much as the sums
     for one in some:
         if first[one] == first[one + 1]:
             continue
@@ -203,7 +206,7 @@ def _sum_lists(
 def _weigh(
     propensity: NDArray[np.float64], a: int, n: int, rule: WeightRule, sign: int, own: NDArray[np.int64]
 ) -> bool:
-    """Writes what a list of items a to a + n - 1 adds to every series; False: an item has no propensity."""
+    """Writes what a list of items a to a + n - 1 adds to every series; returns False if an item has no propensity."""
     if not propensity.size:
         return False
     own[:] = 0
@@ -232,8 +235,9 @@ def _add_item(
     most: float,
     sign: int,
 ) -> None:
-    """Adds a clicked item that stands `at` (above, level) at every cut that it may reach; `where`: a series' first cell in
-    `sums`, and the group of users."""
+    """Adds a clicked item, standing `at` (above, level), at every cut that it may reach; `where`: a series' first cell
+    in `sums`, and the group of users.
+    """
     above, level = at
     first, group = where
     for j in range(cuts.k.size):
@@ -266,9 +270,10 @@ def _add_strata(
     room: _Room,
     sign: int,
 ) -> None:
-    """Adds the NDCG of the items with a gain in every stratum, or every span of bins, in the whole list to one series' sums.
+    """Adds the NDCG of the items with a gain in every stratum, or every span of bins, within the full list to one
+    series' sums.
 
-    `span`: where its keys and its items begin, and how many there are; `clicked`: which of them.
+    `span`: where its keys and its items begin, and the number of items; `clicked`: indexes of the clicked ones.
     """
     a, begin, stratum = span[1], room.begin, items.stratum
     many = _stand(key, span, clicked, items, room)
@@ -295,7 +300,7 @@ def _add_strata(
 def _stand(
     key: NDArray[np.float64], span: tuple[int, int, int], clicked: NDArray[np.int64], items: _Items, room: _Room
 ) -> int:
-    """Fills `room` with the items that have a gain and a stratum, lowest strata first. Returns how many strata they are of."""
+    """Fills `room` with the items that have a gain and a stratum, lowest strata first. Returns the number of strata."""
     start, a, n = span
     m = 0
     for i in clicked:
@@ -320,12 +325,12 @@ def _stand(
 
 @numba.njit(cache=True, nogil=True)
 def _ndcg(a: int, low: int, high: int, items: _Items, k: int, discount: NDArray[np.float64], room: _Room) -> float:
-    """NDCG at k of the items low to high - 1 of `room` alone, in the whole list, whose items begin at `a`."""
+    """Returns NDCG at k of only the items low to high - 1 of `room`, within the full list, whose items begin at `a`."""
     terms = room.terms[: high - low]
     for c in range(low, high):
         gain = items.gain[a + room.item[c]]
         terms[c - low] = gain * mean_discount(room.above[c], room.level[c], k, discount)
-    terms.sort()  # so that sums have one order
+    terms.sort()  # for a defined order of summation
     got = terms.sum()
     for c in range(low, high):
         terms[c - low] = items.gain[a + room.item[c]]

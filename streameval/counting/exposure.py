@@ -1,4 +1,4 @@
-"""Counting weighted losses and policies: the tallies of `sketches.exposure`, pane by pane."""
+"""Counts weighted losses and policies by pane: the tallies of `sketches.exposure`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Weighing(NamedTuple):
 
 
 class _Kept:
-    """Two tallies, of everything and of blocks of users, and room for those of one pane."""
+    """Two tallies, overall and by block of users, and buffers for those of one pane."""
 
     def __init__(self, layout: Layout, tallies: tuple[Tally, Tally]) -> None:
         self._tallies, self._size = tallies, layout.size
-        found = [layout.tally(tally.name.partition(":")[0]) for tally in tallies]  # whatever its source
+        found = [layout.tally(tally.name.partition(":")[0]) for tally in tallies]  # whatever their source
         self._at = [place[1] for place in found if place is not None]
         self.is_kept = len(self._at) == len(tallies)
         self.room = Room.of(0, tallies)
@@ -49,12 +49,12 @@ class _Kept:
             self.room = Room.of(most, self._tallies)
 
     def drain(self) -> SparseVector:
-        """What was added since the last call, as a vector over all series."""
+        """Returns what was added since the last call, as a vector over all series."""
         return drained(self.room, self._size, *self._at)
 
 
 class ExposureCounts:
-    """Adds impressions that have a propensity to the panes of one partition. Costs nothing where none has."""
+    """Adds impressions that have a propensity to the panes of one partition. Costs nothing if none has."""
 
     def __init__(self, layout: Layout, rule: WeightRule) -> None:
         self._rule = rule
@@ -69,7 +69,9 @@ class ExposureCounts:
         measured: Measured,
         sign: int,
     ) -> None:
-        """Adds (or with sign -1 takes out) impressions in order of time, their scores and what is said of policies."""
+        """Adds (or with sign -1 subtracts) impressions in time order, with their scores and the probabilities of
+        policies.
+        """
         if not (rows.propensity > 0).any():
             return
         if self._exposure.is_kept:

@@ -1,7 +1,8 @@
-"""The exact AUC of a changing set of scores, at a cost proportional to what has changed.
+"""The exact AUC of a changing set of scores, at a cost proportional to the changes.
 
-Twice the concordant pairs are a sum over pairs of a click and a non-click, so of scores A and of some more, B, they are those within A,
-those within B and those between the two; scores that go count as -1. B is looked up in A, which is sorted.
+Twice the number of concordant pairs is a sum over pairs of a click and a non-click. So for scores A and additional
+scores B it is the sum of the pairs within A, within B and between the two; removed scores count as -1. B is looked up
+in A, which is sorted.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ from streameval.metrics.auc import auc_of_pairs, ranked_auc
 from streameval.sketches.concordance import clicks_by_block, pairs_between, pairs_within
 
 ScoreBits = NDArray[np.uint64]  # `grid.score_bits`
-_FEWEST = 4096  # scores that stand beside the sorted ones
-_SHARE = 64  # of the sorted ones may stand beside them
+_FEWEST = 4096  # scores that may be kept separately from the sorted ones
+_SHARE = 64  # or this fraction of the sorted ones (1 / 64)
 
 
 class _Sorted:
-    """Sorted scores, to be looked up in."""
+    """Sorted scores with an index for look-ups."""
 
     def __init__(self, scores: ScoreBits) -> None:
         self.scores, self.by_block = scores, clicks_by_block(scores)
 
     def pairs_with(self, others: ScoreBits) -> int:
-        """Twice the concordant pairs of one of these and one of others."""
+        """Returns twice the number of concordant pairs between these and other scores."""
         return pairs_between(self.scores, self.by_block, others) if self.scores.size else 0
 
 
 class GrowingAuc:
-    """The AUC of scores that come and go."""
+    """The AUC of a set of scores that may be added and removed."""
 
     def __init__(self, sorted_scores: ScoreBits) -> None:
         self._settle(sorted_scores)
 
     def change(self, scores: ScoreBits, sign: int) -> None:
-        """Scores have come, or with sign -1 gone again."""
+        """Adds scores, or with sign -1 removes them."""
         if not scores.size:
             return
         more, most = np.sort(scores), max(_FEWEST, self._base.scores.size // _SHARE)
-        if more.size <= most:  # of more than that, bringing them together is the lesser work
+        if more.size <= most:  # with more than that, merging is cheaper
             self._count(more, sign)
         beside = {own: one.scores for own, one in self._beside.items()}
         beside[sign] = np.sort(np.concatenate((beside[sign], more)))
@@ -63,53 +64,55 @@ class GrowingAuc:
 
     @property
     def value(self) -> float | None:
-        """The AUC, as `ranked_auc` gives it; None when a class is missing."""
+        """The AUC, as in `ranked_auc`; None if a class is missing."""
         return auc_of_pairs(self._pairs, self._clicks, self._size)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the sorted scores."""
+        """Size of the sorted scores in bytes."""
         return sum(one.scores.nbytes for one in (self._base, *self._beside.values()))
 
     def _settle(self, sorted_scores: ScoreBits) -> None:
-        """Nothing stands beside these."""
+        """Makes these scores the sorted base, with no changes."""
         self._pairs, self._clicks = pairs_within(sorted_scores)
         self._size = sorted_scores.size
         self._base, nothing = _Sorted(sorted_scores), _Sorted(np.empty(0, np.uint64))
-        self._beside = {1: nothing, -1: nothing}  # what came, and what went
+        self._beside = {1: nothing, -1: nothing}  # added and removed scores
 
 
 class Aucs:
-    """The AUCs of every series as of the last look: what has not changed since is not worked out again."""
+    """The AUCs of every series as of the last reading; what has not changed since is not computed again."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, tuple[tuple[int, ...], GrowingAuc | None]] = {}  # by series: of which kept scores
-        # by series and panes, of this look and of the one before: as of which changes
+        self._runs: dict[int, tuple[tuple[int, ...], GrowingAuc | None]] = {}  # by series: numbers of the scores
+        # by series and panes, for the current reading and the previous one: the AUC, and the changes that it includes
         self._windows: dict[tuple[int, int, int], tuple[object, float | None]] = {}
         self._before = self._windows
         self._asked: set[int] = set()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the runs' sorted scores."""
+        """Size of the runs' sorted scores in bytes."""
         return sum(run.nbytes for _, run in self._runs.values() if run is not None)
 
     def begin(self) -> None:
-        """A new look: of series that nobody asked for in the last one nothing is kept."""
+        """Begins a reading; drops series that were not needed in the last one."""
         for series in self._runs.keys() - self._asked:
             del self._runs[series]
         self._asked.clear()
         self._before, self._windows = self._windows, {}
 
     def of_run(self, series: int, kept: Sequence[ExactScores]) -> float | None:
-        """Of all that partitions keep of a series; None when it is undefined, or they do not keep all."""
+        """Returns the AUC of all scores that partitions keep of a series; None if it is undefined, or they do not keep
+        all.
+        """
         if not all(one.keeps(RUN_START) for one in kept):
             return None
         self._asked.add(series)
         whose, since = tuple(one.number for one in kept), [one.take_changes() for one in kept]
         known = self._runs.get(series)
         few = max(_FEWEST, sum(one.nbytes for one in kept) // 8 // _SHARE)
-        # to sort them is the least work where much has come, as in a fast replay
+        # if much has been added, as in a fast replay, sorting is cheapest
         if known is None or known[0] != whose or _size(since) > few:
             self._runs[series] = whose, None
             return ranked_auc(_sorted(kept, RUN_START, -RUN_START))
@@ -124,7 +127,9 @@ class Aucs:
         return growing.value
 
     def of_window(self, series: int, kept: Sequence[ExactScores], panes: tuple[int, int]) -> float | None:
-        """Of what they keep of the panes [start, end); windows that begin before everything are one and the same."""
+        """Returns the AUC of the scores in the panes [start, end); windows that begin before all scores share one
+        entry.
+        """
         if not all(one.keeps(panes[0]) for one in kept):
             return None
         start, end = max(panes[0], min(one.oldest for one in kept)), panes[1]
@@ -137,7 +142,7 @@ class Aucs:
 
 
 def _size(since: Sequence[Sequence[tuple[ScoreBits, int]] | None]) -> float:
-    """How many scores came or went; None: too many to be told."""
+    """Returns how many scores were added or removed; infinite if there were too many."""
     return sum(math.inf if changes is None else sum(scores.size for scores, _ in changes) for changes in since)
 
 

@@ -1,8 +1,9 @@
 """The health of the join, pane by pane, when the pane's labels were due: can a comparison rely on them?
 
-What was read counts in the pane of its own time if it had come, by its place in its log, before the labels of that pane
-were due; so did a click find its impression if both had come. What came later counts nowhere. So these counts are a function
-of the logs: they do not depend on batches, on how far one log was read ahead of the other, nor on when readers look.
+An event counts in the pane of its own time if it had arrived, by its place in its log, before the labels of that pane
+were due; in the same way a click has found its impression if both had arrived. Events that came later are not counted.
+So these counts depend only on the logs, not on batches, on how far one log was read ahead of the other, or on when
+results are read.
 """
 
 from __future__ import annotations
@@ -18,34 +19,35 @@ from streameval.join.fates import Fates
 from streameval.join.policy import KNOWN, LATE
 from streameval.join.rows import Table
 
-_MOST_PANES = 4_096  # beyond, the older half is dropped; as many as can wait for a look, and more
-_WIDE = 100_000  # panes that one batch may span to be counted in an array
+_MOST_PANES = 4_096  # beyond that, the older half is dropped; more than can be waiting for a look
+_WIDE = 100_000  # panes that a batch may span and still be counted in an array
 
 MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
 MIN_CLICKS = 50  # clicks before the join rate is judged
-MIN_CONFLICTS = 10  # impressions refused for their id before they make anything unreliable
-SILENT_CLICKS = 30.0  # expected clicks that did not come: a stretch of panes without any click is no accident
-UNHEARD_CLICKS = 100  # the same by what scores predict, which may be far too much, while fewer have been counted
-RECENT_PANES = 60  # how far back the join rate looks while running, and for a look of a comparison
+MIN_CONFLICTS = 10  # impressions rejected for their id before anything is called unreliable
+SILENT_CLICKS = 30.0  # expected clicks that did not come: a stretch of panes without any click is then no accident
+UNHEARD_CLICKS = 100  # the same, expected by scores, which may be far too high; while fewer were counted
+RECENT_PANES = 60  # panes for the join rate while running, and for a look of a comparison
 
-# impressions, those of them that were on time and wait for clicks, those refused for their id; clicks, those that found
-# their impression; and events that were held back because they are far ahead, at the place in the log where they came
+# impressions; those of them that were on time and wait for clicks; those rejected for their id; clicks; those that
+# found their impression; and events held back for being too far ahead, counted at the newest time of the log where they
+# occurred
 READ_IMPRESSIONS, UNLABELLED, REFUSED, READ_CLICKS, MATCHED_CLICKS, _AHEAD = range(6)
 _CELLS = 6
 _NO_STATES = np.empty(0, np.uint8)
 
 
 class JoinPanes:
-    """Of one partition."""
+    """The counts of one partition."""
 
     def __init__(self, pane: int, window: int, lateness: int) -> None:
-        """All in ms; `window`: of attribution."""
+        """All in ms; `window`: the attribution window."""
         self._pane, self._slack = pane, window + lateness
         self._by_pane: dict[int, list[int]] = {}
 
     def add(self, table: Table, rows: NDArray[np.int64], fates: Fates) -> None:
-        """A batch: its new rows, and what became of the others."""
-        if rows.size:  # consecutive ones
+        """Adds a batch: its new rows, and the fates of its other events."""
+        if rows.size:  # rows are consecutive
             new = slice(int(rows[0]), int(rows[-1]) + 1)
             self._count((READ_IMPRESSIONS, UNLABELLED), table.ts[new], table.behind[new], table.state[new])
         for column, (ts, key) in ((REFUSED, fates.refused), (READ_CLICKS, fates.clicks), (MATCHED_CLICKS, fates.found)):
@@ -54,18 +56,19 @@ class JoinPanes:
             self.forget_before(sorted(self._by_pane)[_MOST_PANES // 2])
 
     def ahead(self, newest: NDArray[np.int64]) -> None:
-        """Events that leapt ahead of what was the newest time in their log."""
+        """Counts events that were too far ahead, by the newest time in their log before them."""
         self._count((_AHEAD,), newest, np.zeros_like(newest))
 
     def between(self, start: int, end: int) -> list[int]:
-        """The six columns, of the panes [start, end)."""
+        """Returns the six columns, summed over the panes [start, end)."""
         rows = [self._by_pane[pane] for pane in range(start, end) if pane in self._by_pane]
         return [sum(column) for column in zip(*rows, strict=True)] or [0] * _CELLS
 
     def unlabelled(self, pane: int) -> int:
-        """Impressions of a pane, on time, that wait for clicks.
+        """Returns the number of impressions of a pane, on time, that wait for clicks.
 
-        If there are any and their labels are complete, both logs have been read so far that all panes before it are, too.
+        If there are any and their labels are complete, both logs have been read far enough for all earlier panes to be
+        complete, too.
         """
         row = self._by_pane.get(pane)
         return 0 if row is None else row[UNLABELLED]
@@ -76,7 +79,7 @@ class JoinPanes:
             del self._by_pane[number]
 
     def state(self) -> list[list[int]]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return [[pane, *row] for pane, row in sorted(self._by_pane.items())]
 
     def restore(self, state: Any) -> None:
@@ -90,12 +93,14 @@ class JoinPanes:
         behind: NDArray[np.integer[Any]],
         state: NDArray[np.uint8] = _NO_STATES,
     ) -> None:
-        """`behind`: how far these times are behind their keys; `state`: of rows, whose second column is of those that wait."""
+        """`behind`: how far the logs had advanced beyond these times; `state`: of rows, whose second column counts
+        those waiting for clicks.
+        """
         if not ts.size:
             return
         low = int(ts.min()) // self._pane
         width = int(ts.max()) // self._pane - low + 1
-        if width > _WIDE:  # what came too late for its pane goes first, then halves
+        if width > _WIDE:  # events too late for their pane are dropped first, then the rest is halved
             near = np.flatnonzero(behind <= self._pane + self._slack)
             for part in [near] if near.size < ts.size else np.array_split(near, 2):
                 self._count(columns, ts[part], behind[part], state[part] if state.size else state)
@@ -108,10 +113,12 @@ class JoinPanes:
 
 
 def broken(joins: Sequence[JoinPanes], pane: int) -> str | None:
-    """Why no comparison may decide anything by a pane whose labels are complete; by the `RECENT_PANES` panes before it.
+    """Returns why no comparison may decide anything by a pane whose labels are complete, judged by the `RECENT_PANES`
+    panes before it; or None.
 
-    A function of the logs alone, unlike what `results.health` says, which is how it is now. A partition in which nobody waited for the
-    clicks of the pane is left out: how far its clicks have been read is not known.
+    This depends only on the logs, unlike `results.health`, which describes the current state. A partition in which no
+    impression of the pane was waiting for clicks is left out, because it is not known how far its clicks have been
+    read.
     """
     rows = [one.between(pane - RECENT_PANES, pane) for one in joins if one.unlabelled(pane)]
     n = [sum(column) for column in zip(*rows, strict=True)]
@@ -125,14 +132,14 @@ def broken(joins: Sequence[JoinPanes], pane: int) -> str | None:
 
 
 def lost(found: int, clicks: int) -> str | None:
-    """Too many clicks are on no impression."""
+    """Returns a reason if too many clicks match no impression, else None."""
     if clicks < MIN_CLICKS or found / clicks >= MIN_JOIN_RATE:
         return None
     return f"only {found / clicks:.0%} of {clicks} clicks matched an impression"
 
 
 def refused(refused: int, counted: int) -> str | None:
-    """Too many impressions have an id that is taken."""
+    """Returns a reason if too many impressions have an id that is in use, else None."""
     if refused < MIN_CONFLICTS or refused < (1 - MIN_JOIN_RATE) * (refused + counted):
         return None
     return (
@@ -142,7 +149,7 @@ def refused(refused: int, counted: int) -> str | None:
 
 
 def leapt(ahead: int, others: int) -> str | None:
-    """Too many events are dated far ahead."""
+    """Returns a reason if too many events are dated far ahead, else None."""
     if ahead < MIN_CLICKS or ahead < (1 - MIN_JOIN_RATE) * (ahead + others):
         return None
     return f"{ahead} of {ahead + others} events are dated further ahead of their stream than join.correction_horizon"

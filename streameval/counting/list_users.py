@@ -1,8 +1,8 @@
-"""Ranking metrics averaged by user: sums of every user's lists, for one series, in the run and in every window.
+"""Ranking metrics averaged by user: sums over every user's lists, for one series, in the run and in every window.
 
 A user's row holds the denominators (numbers of lists, of lists with a click, ...) and the sums of the metrics, in
-int64: at most `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of its
-square, is kept beside the rows as they change: reading is O(1), and any order gives the same bits.
+int64: up to `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of the
+squares of these, is updated with every change of a row: reading is O(1), and any order gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from streameval.metrics.view import UserMeans
 from streameval.sketches.list_cells import Averages
 
-_MERGE_AT = 64  # parts that a pane collects before they become one
+_MERGE_AT = 64  # parts that a pane collects before they are merged
 _HALF = 15  # bits; a mean has 30, and its square is summed in three parts
 _LOW = (1 << _HALF) - 1
-# of a metric: users that have a mean, its sum, and the parts of its square
+# per metric: the number of users that have a mean, the sum of the means, and the parts of the sum of squares
 _USERS, _SUM, _HIGH, _MIDDLE, _SMALL = range(5)
 _Part = tuple[NDArray[np.int32], NDArray[np.int64]]  # slots of users, cells of their rows
 
 
 @numba.njit(cache=True, nogil=True)
 def _count(row: NDArray[np.int64], below: NDArray[np.int64], totals: NDArray[np.int64], sign: int) -> None:
-    """Adds the means of one user to the totals, or takes them out."""
+    """Adds the means of one user to the totals, or subtracts them."""
     first = row.size - below.size
     for j in range(below.size):
         if row[below[j]] > 0:
@@ -88,11 +88,13 @@ class _Rows:
 
 @dataclass(slots=True)
 class _Window:
-    """The rows of the panes [start, end); `rows` is None while nobody looks, or the window holds the whole run."""
+    """The rows of the panes [start, end); `rows` is None until the window is read, and while it contains the entire
+    run.
+    """
 
     length: int
     rows: _Rows | None = None
-    applied: dict[int, int] = field(default_factory=dict)  # parts taken in, by pane
+    applied: dict[int, int] = field(default_factory=dict)  # number of parts included, by pane
 
     def forget(self) -> None:
         self.rows = None
@@ -113,12 +115,12 @@ class ListUsers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept."""
+        """Total size in bytes."""
         windows = sum(w.rows.nbytes for w in self._windows if w.rows is not None)
         return self._run.nbytes + windows + self._log_bytes
 
     def add(self, pane: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
-        """Adds int64[n, cells] to the rows of n users, signed; a user may stand there twice."""
+        """Adds int64[n, cells], signed, to the rows of n users; a user may occur twice."""
         part = slot, cells
         parts = self._log.setdefault(pane, [])
         if len(parts) >= _MERGE_AT:
@@ -129,7 +131,9 @@ class ListUsers:
         self._run.apply(part, +1)
 
     def means(self, window: int | None, end: int) -> tuple[UserMeans, ...]:
-        """By metric, of the run (`window` None) or of a window (index) that ends at pane `end`."""
+        """Returns the user means by metric, for the run (`window` None) or for a window (index) that ends at pane
+        `end`.
+        """
         if window is None:
             return self._run.means()
         of = self._windows[window]
@@ -150,13 +154,13 @@ class ListUsers:
         return of.rows.means()
 
     def rows(self, window: int | None, end: int) -> NDArray[np.int64]:
-        """The rows by slot, int64[slots, cells], of the run or of a window as in `means`: a view."""
+        """Returns the rows by slot, int64[slots, cells], for the run or a window as in `means`: a view."""
         self.means(window, end)
         found = None if window is None else self._windows[window].rows
         return self._run.rows if found is None else found.rows
 
     def pane(self, number: int, slots: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rows of some users in one pane, int64[users, cells]."""
+        """Returns the rows of some users in one pane, int64[users, cells]."""
         out = np.zeros((slots.size, self._averages.cells), np.int64)
         for slot, cells in self._log.get(number, []):
             at = np.searchsorted(slots, slot)
@@ -173,7 +177,7 @@ class ListUsers:
                 window.forget()
 
     def keep(self, slots: NDArray[np.int64], renumbered: NDArray[np.int32]) -> None:
-        """Forgets every user but those of `slots`, whose new slots `renumbered` gives (-1 for the others)."""
+        """Drops all users but those of `slots`, whose new slots are in `renumbered` (-1 for the others)."""
         rows = self._run.rows[slots[slots < len(self._run.rows)]]
         self._run = _Rows(self._averages)
         self._run.apply((np.arange(len(rows), dtype=np.int32), rows), +1)
@@ -184,7 +188,7 @@ class ListUsers:
         self._log_bytes = sum(_nbytes(part) for parts in self._log.values() for part in parts)
 
     def state(self) -> dict[str, Any]:
-        """Everything but the windows, which follow from it; the log is packed when the writer calls for it."""
+        """Returns everything but the windows, which follow from it; the log is packed when the writer asks for it."""
         return {
             "metrics": list(self._averages.names),
             "run": self._run.rows.copy(),
@@ -194,7 +198,9 @@ class ListUsers:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned; slots must mean the same users. Of other metrics nothing is taken over."""
+        """Restores what `state` returned; slots must denote the same users. Nothing is restored if the metrics
+        differ.
+        """
         if state["metrics"] != list(self._averages.names) or state["run"].shape[1] != self._averages.cells:
             return
         run = state["run"]
@@ -208,7 +214,7 @@ class ListUsers:
             self._log_bytes += _nbytes(part)
 
     def _merge(self, pane: int) -> None:
-        """Makes one part of a pane's, if no window holds only some of them."""
+        """Merges a pane's parts into one, unless a window includes only some of them."""
         parts = self._log[pane]
         holding = [window for window in self._windows if pane in window.applied]
         if any(window.applied[pane] != len(parts) for window in holding):
@@ -225,7 +231,7 @@ def _nbytes(part: _Part) -> int:
 
 
 def _sum(parts: list[_Part]) -> _Part:
-    """One row for every user, those that are 0 left out."""
+    """Returns one row per user, without those that are 0."""
     slot, place = np.unique(np.concatenate([slot for slot, _ in parts]), return_inverse=True)
     cells = np.concatenate([cells for _, cells in parts])
     total = np.zeros((slot.size, cells.shape[1]), np.int64)
@@ -235,7 +241,7 @@ def _sum(parts: list[_Part]) -> _Part:
 
 
 def _pack(log: Mapping[int, tuple[_Part, ...]], cells: int) -> dict[str, NDArray[Any]]:
-    """The log as columns, one part a pane."""
+    """Returns the log as columns, one part per pane."""
     numbers = sorted(log)
     parts = [_sum(list(log[number])) for number in numbers]
     return {

@@ -16,20 +16,20 @@ from streameval.sketches.blocks import blocks_of
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Log loss and part of a curve bin of every score, block of every impression, and where the panes begin."""
+    """Log loss and part of a curve bin of every score, block of every impression, and the boundaries of panes."""
 
     loss: NDArray[np.float64]
     part: NDArray[np.int16]
     block: NDArray[np.int8]
     panes: list[int]
-    first: NDArray[np.int64]  # impression of each pane, and the end
-    cuts: list[NDArray[np.int64]]  # by giver (see `Scored`): cuts[g][j] is its first score of pane j, and one more
+    first: NDArray[np.int64]  # first impression of each pane, and the end
+    cuts: list[NDArray[np.int64]]  # by giver (see `Scored`): cuts[g][j] is its first score in pane j; then the end
 
     @staticmethod
     def of(
         ts: NDArray[np.int64], user: NDArray[np.uint64], label: NDArray[np.int8], scored: Scored, pane: int
     ) -> Measured:
-        """Of impressions in order of time; `pane` in ms."""
+        """Measures impressions in time order; `pane` in ms."""
         first = _pane_starts(ts, pane)
         cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
         panes = [int(t) // pane for t in ts[first[:-1]]]
@@ -42,7 +42,7 @@ def _starts(ts: NDArray[np.int64], pane: int, out: NDArray[np.int64]) -> int:
     n = 0
     end = np.int64(0)
     for i in range(ts.size):
-        if i == 0 or ts[i] >= end:  # a division only where a pane begins
+        if i == 0 or ts[i] >= end:  # a division only at the start of a pane
             end = (ts[i] // pane + 1) * pane
             out[n] = i
             n += 1
@@ -51,6 +51,6 @@ def _starts(ts: NDArray[np.int64], pane: int, out: NDArray[np.int64]) -> int:
 
 
 def _pane_starts(ts: NDArray[np.int64], pane: int) -> NDArray[np.int64]:
-    """Where every pane begins, and the end."""
+    """Returns the start of every pane, and the end."""
     out = np.empty(ts.size + 1, np.int64)
     return out[: _starts(ts, pane, out)]

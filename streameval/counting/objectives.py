@@ -1,6 +1,6 @@
 """Objectives: additional labels, by which the scores of some versions are counted a second time.
 
-An impression is positive for an objective when it was clicked and the value of the click is at least the threshold. Its
+An impression is positive for an objective if it was clicked and the value of the click is at least the threshold. Its
 scores are then counted in further series (`Series.objective`), which have everything that a series has. A later click
 may raise the value of an impression above the threshold, so the objective's label changes although the click label does
 not: the joiner reports that as a changed row, which is subtracted and counted again.
@@ -20,14 +20,14 @@ from streameval.events.batch import RETIRED, Catalog
 from streameval.events.columns import Scored, ScoreList
 from streameval.events.fields import FIELDS, Field, Join
 
-# What a click was worth when its label was due: whether a label was corrected is then known of every objective.
+# The value of a click when its label was due: it shows for every objective whether a label was corrected.
 _IN_TIME = replace(FIELDS["value"], name="value_in_time", join=Join.LARGEST_IN_TIME, given_as="value")
 _Codes = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveRule:
-    """One objective: clicks worth `at_least` are positive, for versions that match one of the patterns."""
+    """One objective: clicks with a value of `at_least` are positive, for versions that match one of the patterns."""
 
     name: str
     at_least: float
@@ -35,21 +35,21 @@ class ObjectiveRule:
 
 
 def kept(fields: Sequence[Field]) -> tuple[Field, ...]:
-    """What rows keep for objectives beside `fields`; those of clicks come first."""
+    """Returns the fields that rows keep, `fields` and those of objectives; fields of clicks come first."""
     return (*(f for f in fields if f.join is not None), _IN_TIME, *(f for f in fields if f.join is None))
 
 
 class Objectives:
-    """Whose scores count for which objective, under which codes. One per partition."""
+    """Which scores count for which objective, and under which codes. One per partition."""
 
     def __init__(self, rules: Sequence[ObjectiveRule], catalog: Catalog) -> None:
         self._rules = tuple(rules)
         self._catalog = catalog
-        self._changes = -1  # of the catalog
+        self._changes = -1  # of the catalog, at the last update
         self._codes: list[_Codes] = []
 
     def codes(self) -> list[_Codes]:
-        """By objective and plain series the code that it counts under, -1: it does not. On the loop's thread."""
+        """Returns, by objective and plain series, the code that it counts under, or -1. Called by the loop's thread."""
         if self._changes != self._catalog.changes:
             plain = [(code, one) for code, one in enumerate(self._catalog.series) if not one.objective]
             self._codes = [np.full(len(self._catalog.series), -1, np.int32) for _ in self._rules]
@@ -61,7 +61,9 @@ class Objectives:
         return self._codes
 
     def of(self, labelled: Labelled, scored: Scored, codes: Sequence[_Codes]) -> list[tuple[Labelled, Scored]]:
-        """The same impressions with the label of each objective, and the scores that count for it. `codes`: from `codes`."""
+        """Returns the same impressions with the label of each objective, and the scores that count for it. `codes`:
+        from `codes`.
+        """
         out = []
         for rule, code in zip(self._rules, codes, strict=True):
             some = _counted_as(scored, code)
@@ -82,7 +84,7 @@ def _policies_as(policies: ScoreList, codes: _Codes) -> ScoreList:
 
 
 def _counted_as(scored: Scored, codes: _Codes) -> Scored:
-    """The scores of the series that have a code there, under that code."""
+    """Returns the scores of the series that have a code there, under that code."""
     series = codes[scored.series]
     on = series >= 0
     if on.all():

@@ -1,8 +1,8 @@
 """Propensities by outcome, where the log has none: naive Bayes from mature labels and a slice that was shown at random.
 
-The table of an hour is made of the labels that were mature, on time, before the first one of that hour, so that it
-depends on nothing but the partition's events; it stays until the hour's labels can change no more, as a label that changes
-has another propensity.
+The table of an hour is computed from the labels that were mature, on time, before the first one of that hour, so that
+it depends only on the partition's events; it is kept until the hour's labels can no longer change, because a label that
+changes gets another propensity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streameval.events.batch import Impressions
 from streameval.events.durations import HOUR
 from streameval.exposure.naive_bayes import by_outcome
 
-_LEAST = 10  # labels of a kind, of either sample, that a table is made of
+_LEAST = 10  # labels of each kind, in either sample, needed for a table
 _NEVER = -(1 << 62)
 _UNKNOWN = np.full(2, np.nan)
 
@@ -33,7 +33,7 @@ class RandomSlice(NamedTuple):
     radix: int
 
     def holds(self, slices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which combined slice values are of it, see `Catalog.combine`."""
+        """Returns which combined slice values belong to it, see `Catalog.combine`."""
         return np.asarray(slices // self.radix**self.dimension % self.radix == self.value)
 
 
@@ -44,13 +44,15 @@ class OutcomePropensities:
         """`horizon` of corrections in ms."""
         self._randomised = randomised
         self._keep = -(-horizon // HOUR) + 1  # hours
-        self._now = _NEVER  # hour that is being counted
+        self._now = _NEVER  # the hour being counted
         self._counts = np.zeros((2, 2), np.int64)  # labels on time: [chosen, shown at random][label]
-        self._from: list[int] = [_NEVER]  # first hours
+        self._from: list[int] = [_NEVER]  # first hour of each table
         self._tables: list[NDArray[np.float64]] = [_UNKNOWN]
 
     def of(self, rows: Maturing) -> NDArray[np.float64]:
-        """The propensity of every impression; NaN: not known, or shown at random. Counts the fresh ones."""
+        """Returns the propensity of every impression; NaN if not known, or if it was shown at random. Counts the fresh
+        ones.
+        """
         out = np.full(rows.label.size, np.nan)
         at_random = self._randomised.holds(rows.slices)
         cuts = np.flatnonzero(np.diff(rows.hour, prepend=rows.hour[:1] - 1, append=rows.hour[-1:] + 1)).tolist()
@@ -67,16 +69,16 @@ class OutcomePropensities:
     def relabelled(
         self, hour: NDArray[np.int64], label: NDArray[np.int8], given: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The propensities that impressions had been given, by their new labels."""
+        """Returns the propensities that impressions had been given, by their new labels."""
         tables = {one: self._table_of(one) for one in np.unique(hour).tolist()}
         new = np.array([tables[one][of] for one, of in zip(hour.tolist(), label.tolist(), strict=True)], np.float64)
         return np.where(np.isnan(given), np.nan, new)
 
     def considered(self, candidates: Impressions) -> None:
-        """What was not shown has no outcome."""
+        """Does nothing: what was not shown has no outcome."""
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         tables = np.array(self._tables).reshape(-1, 2)
         return {"now": self._now, "counts": self._counts.copy(), "from": list(self._from), "tables": tables}
 
@@ -101,7 +103,9 @@ class OutcomePropensities:
 
 
 def _table(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """By label. How many pairs there were nobody knows: as many as make the larger propensity 1."""
+    """Returns propensities by label. The total number of pairs is unknown, so it is chosen such that the larger
+    propensity is 1.
+    """
     if counts.min() < _LEAST:
         return _UNKNOWN
     shown, randomised = counts

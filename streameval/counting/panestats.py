@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
-MOST_RUNS = 1 << 14  # of panes that were dropped
-_WIDE = 1_000  # panes beyond its rows that a batch may span to be counted in an array
+MOST_RUNS = 1 << 14  # of dropped panes
+_WIDE = 1_000  # panes that a batch may span, beyond the number of its rows, and still be counted in an array
 
 PANE_SEEN, PANE_MATURED, PANE_CLICKS, PANE_CORRECTED, PANE_NEWEST = 0, 1, 2, 3, 4
 PANE_FOUND, PANE_LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
@@ -18,10 +18,10 @@ _EMPTY = [0, 0, 0, 0, -(1 << 62), 0, 0]
 
 
 class PaneStats:
-    """Counts by pane, and over the whole run. Beyond `_MOST_PANES` the older half of the panes is dropped.
+    """Counts by pane, and over the entire run. Beyond `_MOST_PANES` the older half of the panes is dropped.
 
-    Of what was dropped it stays known which panes had clicks, and how many impressions those without: `runs`, oldest first,
-    [first pane, end, impressions, or -1 where there were clicks]; the newest `MOST_RUNS`.
+    For dropped panes, `runs` records which of them had clicks, and the number of impressions in those without: [first
+    pane, end, impressions, or -1 if there were clicks], oldest first; the newest `MOST_RUNS` are kept.
     """
 
     def __init__(self, pane: int) -> None:
@@ -31,15 +31,15 @@ class PaneStats:
         self.runs: list[list[int]] = []
 
     def seen(self, ts: NDArray[np.int64]) -> None:
-        """New impressions, by their times."""
+        """Adds new impressions, by their times."""
         self._add(ts // self._pane, PANE_SEEN)
 
     def matured(
         self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_], sign: int = 1
     ) -> None:
-        """Labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due.
+        """Adds labels that have matured; `ts` ascending. `corrected`: those whose click came after maturity was due.
 
-        With sign -1 they are removed again, to come back later.
+        With sign -1 they are removed again, to be added later.
         """
         pane = ts // self._pane
         self._add(pane, PANE_MATURED, sign)
@@ -51,27 +51,27 @@ class PaneStats:
                 row[PANE_NEWEST] = max(row[PANE_NEWEST], newest)
 
     def changed(self, ts: NDArray[np.int64], change: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
-        """Labels that changed after maturity."""
+        """Adds labels that changed after maturity."""
         pane = ts // self._pane
         self._add(pane[corrected], PANE_CORRECTED)
         self._add(pane[change > 0], PANE_CLICKS)
         self._add(pane[change < 0], PANE_CLICKS, -1)
 
     def judged(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
-        """Clicks, by their times, that have found their impression, and that were given up."""
+        """Adds clicks, by their times, that have found their impression, and that were given up."""
         self._add(found // self._pane, PANE_FOUND)
         self._add(lost // self._pane, PANE_LOST)
 
     def between(self, start: int, end: int) -> list[tuple[int, list[int]]]:
-        """(pane, counts) in [start, end), oldest first."""
+        """Returns (pane, counts) in [start, end), oldest first."""
         return sorted((n, row) for n, row in self.by_pane.items() if start <= n < end)
 
     def forget_before(self, pane: int) -> None:
-        """Drops old panes; the total keeps them."""
+        """Drops old panes; the total still includes them."""
         for number in sorted(n for n in self.by_pane if n < pane):
             row = self.by_pane.pop(number)
             last = self.runs[-1] if self.runs else None
-            if last is not None and number < last[1]:  # of a pane that is gone: a click that was given up since
+            if last is not None and number < last[1]:  # a pane dropped before: a click of it has been given up since
                 continue
             if row[PANE_CLICKS] > 0 and last is not None and last[1:] == [number, -1]:
                 last[1] = number + 1
@@ -80,7 +80,7 @@ class PaneStats:
         del self.runs[:-MOST_RUNS]
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         rows = sorted(self.by_pane.items())
         return {
             "pane": np.array([number for number, _ in rows], np.int64),
@@ -92,7 +92,7 @@ class PaneStats:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self.total = list(state["total"])
-        if "runs" in state:  # older checkpoints do not have them
+        if "runs" in state:  # missing in older checkpoints
             self.runs = state["runs"].tolist()
         self.by_pane = dict(zip(state["pane"].tolist(), state["counts"].tolist(), strict=True))
 

@@ -24,10 +24,10 @@ assert STRATA_BITS == CURVE_BITS  # `Measured.part` is of bins of the curves
 
 
 class PropensityCounts:
-    """Adds to the tallies of strata; a pane holds only the cells that are used."""
+    """Adds to the tallies of strata; a pane contains only the cells in use."""
 
     def __init__(self, layout: Layout) -> None:
-        """With a layout that has no strata, nothing is ever added."""
+        """If the layout has no strata, nothing is ever added."""
         strata = None if layout.options is None else layout.options.strata
         self.is_kept = strata is not None
         if strata is None:
@@ -49,7 +49,7 @@ class PropensityCounts:
         known: Measured,
         sign: int,
     ) -> None:
-        """Adds (or with sign -1 takes out) scores to the panes; NaN: the impression has no propensity."""
+        """Adds (or with sign -1 subtracts) scores to the panes; NaN: the impression has no propensity."""
         if not self.is_kept:
             return
         room = self._reserved(int(scored.series.max(initial=-1)) + 1, scored.series.size)

@@ -1,16 +1,17 @@
-"""Placement curves: by them the AUC becomes a sum over impressions, so that it has a variance by user.
+"""Placement curves, which turn the AUC into a sum over impressions, so that it has a variance by user.
 
 The curves of a series are F0(s), the share of non-clicks that score below s, and S1(s), the share of clicks that score
 above s (ties by half). With A = F0(s) for a click and B = S1(s) - AUC for a non-click, mean(A) + mean(B) is the AUC,
-and what a user adds to the two sums is what the user adds to the AUC (the structural components of DeLong et al. 1988;
-for clusters Obuchowski 1997). A pane's impressions are placed by curves of what came before it, whenever they are
-counted, so sums only grow and are taken back exactly. An error of a curve enters the estimate only to second order, and B
-is centred, so sums made with different curves (of other hours, of other partitions) add up.
+and what a user adds to the two sums is the user's contribution to the AUC (the structural components of DeLong et al.
+1988; for clusters Obuchowski 1997). A pane's impressions are placed by curves from before it, whenever they are
+counted, so sums only grow and can be retracted exactly. The error of a curve enters the estimate only in second order,
+and B is centred, so sums with different curves (of other hours, of other partitions) add up.
 
-A partition makes the curves of a series from its own labels, as they were when they matured on time, so they depend on
-nothing but its events: first, from a few hundred impressions, those that the scores promise if they are calibrated;
-then from labels; then again every hour from the last day's, because scores drift: curves of the first hours put an AUC
-difference off by more than its standard error within a day (docs/detection.md).
+A partition computes the curves of a series from its own labels, as they were when they matured on time, so they depend
+only on its events: first, from a few hundred impressions on, they are those that the scores imply if they are
+calibrated; then they come from labels; then, every hour, from the labels of the last day, because scores drift: with
+the curves of the first hours, an AUC difference is off by more than its standard error within a day
+(docs/detection.md).
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from streameval.sketches.blocks import SCALE
 from streameval.sketches.grid import bin_count, bin_edges
 
 _DAY_HOURS = 24
-_BINS = bin_count(CURVE_BITS)  # AUC off by less than 5e-5, differences by less (docs/metrics.md)
-PROMISED = 256  # impressions from which the first curves are made, as promised by the scores
-# Labels of either kind that curves are made of: an AUC is then off by 6e-4 and 4e-5, one standard deviation, for what is
-# placed by them.
+_BINS = bin_count(CURVE_BITS)  # error of the AUC below 5e-5, of differences less (docs/metrics.md)
+PROMISED = 256  # impressions from which the first curves are computed, as implied by the scores
+# Labels of each kind needed for curves: the AUC of impressions placed by them is then off by 6e-4 and 4e-5, one
+# standard deviation.
 _ENOUGH = (100, 1_000)
 
 _EDGES = bin_edges(CURVE_BITS)
@@ -52,7 +53,7 @@ class Curves:
         self.ready = ready
 
     def grown(self, series: int) -> Curves:
-        """With room for series 0 .. series - 1."""
+        """Returns the curves with room for series 0 .. series - 1."""
         more = series - self.ready.size
         if more <= 0:
             return self
@@ -62,7 +63,7 @@ class Curves:
         )
 
     def copy(self) -> Curves:
-        """To be changed."""
+        """Returns a copy that may be changed."""
         return Curves(self.curve.copy(), self.ready.copy())
 
 
@@ -73,14 +74,14 @@ class References:
         """`pane`, and `horizon` of corrections, in ms."""
         self._pane = pane
         self._keep = -(-horizon // pane) + 1  # panes whose curves are kept
-        self._from: list[int] = [_NEVER]  # first panes
+        self._from: list[int] = [_NEVER]  # first pane of each set of curves
         self._curves: list[Curves] = [Curves(np.zeros((0, 2, _BINS), np.int32), np.zeros(0, np.bool_))]
         self._none = Curves(np.zeros((0, 2, _BINS), np.int32), np.zeros(0, np.bool_))
-        self._now = _NEVER  # the pane that is being counted
+        self._now = _NEVER  # the pane being counted
         self.counting: _Counts = np.zeros((0, 2, _BINS), np.int64)  # its labels on time, for `add_scores` to add to
         self._total: _Counts = self.counting.copy()
         self._hours: dict[int, _Counts] = {}  # of the last day
-        self._stage = np.zeros(0, np.int8)  # 0: no curves, 1: promised, 2: of `ENOUGH[0]` labels, 3: of `ENOUGH[1]`
+        self._stage = np.zeros(0, np.int8)  # 0: no curves, 1: implied, 2: by `_ENOUGH[0]` labels, 3: by `_ENOUGH[1]`
 
     def reserve(self, series: int) -> None:
         """Makes room for series 0 .. series - 1."""
@@ -92,7 +93,7 @@ class References:
             self._curves = [curves.grown(series) for curves in self._curves]
 
     def begin(self, pane: int) -> None:
-        """Labels on time of this pane are counted from here on; all of those before have been."""
+        """Begins counting labels on time of this pane; all labels of earlier panes have been counted."""
         if pane <= self._now:
             return
         before, self._now = self._now, pane
@@ -112,7 +113,7 @@ class References:
         del self._from[: max(old, 0)], self._curves[: max(old, 0)]
 
     def at(self, pane: int) -> Curves:
-        """The curves of a pane."""
+        """Returns the curves of a pane."""
         return self._curves[max(bisect_right(self._from, pane) - 1, 0)]
 
     @property
@@ -133,12 +134,12 @@ class References:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the curves and counts."""
+        """Size of the curves and counts in bytes."""
         counts = sum(c.nbytes for c in (self.counting, self._total, *self._hours.values()))
         return counts + sum(curves.curve.nbytes for curves in self._curves)
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`; series by their codes."""
+        """Returns everything, for `restore`; series by their codes."""
         return {
             "now": self._now,
             "counting": self.counting.copy(),
@@ -151,7 +152,7 @@ class References:
         }
 
     def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
-        """Restores what `state` returned. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned. `codes[c]` is this process's code of series c."""
         n = len(state["stage"])
         place = codes[:n]
         self.reserve(int(place.max(initial=-1)) + 1)
@@ -171,7 +172,7 @@ class References:
         self._curves = [Curves(moved(curve), moved(ready)) for _, curve, ready in state["curves"]]
 
     def _made(self, new_hour: bool, hour: int) -> Curves | None:
-        """The curves from now on; None: as before."""
+        """Returns new curves from now on; None if they stay the same."""
         labels = self._total.sum(axis=2)
         least, n = labels.min(axis=1), labels.sum(axis=1)
         stage = np.where(least >= _ENOUGH[1], 3, np.where(least >= _ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
@@ -193,7 +194,9 @@ class References:
 
 
 def _curve(counts: NDArray[np.int64], promised: bool) -> NDArray[np.int32]:
-    """The curves of labels by bin, int64[2, BINS]; `promised`: of what the scores promise, whatever the labels."""
+    """Returns the curves of labels by bin, int64[2, BINS]; `promised`: as implied by the scores, whatever the
+    labels.
+    """
     no, yes = counts.astype(np.float64)
     if promised:
         both = no + yes

@@ -25,9 +25,9 @@ from streameval.sketches.layout import (
 )
 
 _WEIGHTINGS = ("impressions", "clicks", "uniform", "value")
-_BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM = range(3)  # their numbers; the other one is by value
+_BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM = range(3)  # numbers of the first three; the other one is by value
 _CELLS = np.array([REQUESTS, REQUEST_IMPRESSIONS, REQUEST_WEIGHT, REQUEST_WEIGHT + 1, REQUEST_AUC, REQUEST_AUC + 1])
-_LISTS, _IMPRESSIONS, _WEIGHT, _AUC = 0, 1, 2, 4  # where they are in `_CELLS`; the last two are of two limbs
+_LISTS, _IMPRESSIONS, _WEIGHT, _AUC = 0, 1, 2, 4  # indexes in `_CELLS`; the last two have two limbs each
 
 
 @numba.njit(cache=True, nogil=True)
@@ -40,7 +40,7 @@ def _terms(
     key: NDArray[np.int64],
     cells: NDArray[np.int64],
 ) -> int:
-    """One row of `_CELLS` for every group (sorted) with both labels; returns how many."""
+    """Fills in one row of `_CELLS` for every group (sorted) with both labels; returns the number of rows."""
     n = 0
     i = 0
     while i < group.size:
@@ -75,32 +75,32 @@ def _terms(
 def observe_requests(
     board: Scoreboard, labelled: Labelled, request: NDArray[np.int32], scored: Scored, sign: int
 ) -> None:
-    """Adds (or takes out) requests: `request[i]` numbers the request of labelled row i from 0."""
+    """Adds (or subtracts) requests: `request[i]` is the number of labelled row i's request, from 0."""
     first = np.full(int(request.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, request, labelled.ts)
     pane = first // board.pane
     series_count = int(scored.series.max(initial=0)) + 1
     clicks = np.bincount(request, labelled.label)
-    both = ((clicks > 0) & (clicks < np.bincount(request)))[request]  # others have no AUC
+    both = ((clicks > 0) & (clicks < np.bincount(request)))[request]  # other requests have no AUC
     at = np.flatnonzero(both[scored.row])
     row, of_series = scored.row[at], scored.series[at]
     group = request[row].astype(np.int64) * series_count + of_series
     entries = (group << 32) | (score_keys(scored.p[at]).astype(np.int64) << 1) | labelled.label[row]
     if board.weighting == "value":
         order = np.argsort(entries, kind="stable")
-        worth = np.where(labelled.label != 0, labelled.fields["value"], 0.0)  # for an objective not every click counts
+        worth = np.where(labelled.label != 0, labelled.fields["value"], 0.0)  # for an objective, not every click counts
         entries, value = entries[order], worth[row][order]
     else:
         entries, value = np.sort(entries), np.zeros(entries.size)
     cells = np.zeros((entries.size, _CELLS.size), np.int64)
     key = np.empty(entries.size, np.int64)
-    ranked = entries.astype(np.uint32)  # what is below 2**32
+    ranked = entries.astype(np.uint32)  # the lower 32 bits
     n = _terms(entries >> 32, ranked, value, _WEIGHTINGS.index(board.weighting), sign, key, cells)
     cells, of_request = cells[:n], key[:n] // series_count
     user = np.zeros(pane.size, np.uint64)
-    np.maximum.at(user, request, labelled.user)  # one of its users, whatever the order; nearly always there is only one
+    np.maximum.at(user, request, labelled.user)  # one of its users, whatever the order; there is nearly always only one
     block = board.overall_layout.blocks + blocks_of(user)[of_request].astype(np.int64) * BLOCK_CELLS
-    # by pane and series, so that each is a stretch
+    # sorted by pane and series, so that each is contiguous
     by = pane[of_request] * series_count + key[:n] % series_count
     order = np.argsort(by, kind="stable")
     by, cells, block = by[order], cells[order], block[order]
@@ -115,6 +115,6 @@ def observe_requests(
 
 
 def _coarse(cells: NDArray[np.int64], limb: int, sign: int) -> NDArray[np.int64]:
-    """Reals of two limbs, each of the given sign, in units of 1 / `blocks.SCALE`."""
+    """Returns real numbers of two limbs, with this sign, in units of 1 / `blocks.SCALE`."""
     high, low = sign * cells[:, limb], sign * cells[:, limb + 1]
     return sign * ((high << (30 - LIMB)) + (low >> (FRACTION - 30)))

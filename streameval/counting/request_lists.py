@@ -1,8 +1,8 @@
 """Closed requests as ranked lists: where each one begins, its pane and its user, and the scores of versions that scored
 it completely.
 
-A list counts for a version that scored all of its impressions: an ideal order of only some of them would flatter it.
-The columns are computed once, for all metrics of lists.
+A list counts only for a version that scored all of its impressions: an ideal order of only some of them would flatter
+it. The columns are computed once, for all metrics of lists.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ class RequestLists(NamedTuple):
 
     begin: NDArray[np.int64]  # [n + 1]
     pane: NDArray[np.int64]  # of its first impression
-    user: NDArray[np.uint64]  # one of its users, whatever the order; nearly always there is only one
+    user: NDArray[np.uint64]  # one of its users, whatever the order; there is nearly always only one
 
 
 class Rankings(NamedTuple):
-    """The series that scored a list whole, by list: entries first[r] to first[r + 1] - 1 are of list r, each of n scores.
+    """The series that scored a list completely, by list: entries first[r] to first[r + 1] - 1 belong to list r, each
+    with n scores.
 
-    Scores stand by row, from key[start[e]] on: of lists with a click, others are in no order.
+    Scores are ordered by row, from key[start[e]] on; only for lists with a click.
     """
 
     first: NDArray[np.int64]  # [lists + 1]
     series: NDArray[np.int32]  # [entries]
-    start: NDArray[np.int64]  # [entries]; -1: of a list without a click
+    start: NDArray[np.int64]  # [entries]; -1: the list has no click
     key: NDArray[np.float64]
-    server: NDArray[np.int32]  # [lists] the one series that gave all the first scores; -1: there is none
+    server: NDArray[np.int32]  # [lists] the single series that gave all the first scores; -1: there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +49,11 @@ class RankedLists:
 
     @staticmethod
     def of(lists: RequestLists, label: NDArray[np.int8], scored: Scored) -> RankedLists:
-        """By these labels and scores."""
+        """Ranks lists by these labels and scores."""
         return RankedLists(lists, rankings_of(lists, label, scored))
 
     def by_pane(self) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """(pane, its lists)."""
+        """Yields (pane, its lists)."""
         pane = self.lists.pane
         order = np.argsort(pane, kind="stable")
         cuts = np.flatnonzero(np.diff(pane[order], prepend=pane[order[0]] - 1))
@@ -61,7 +62,7 @@ class RankedLists:
 
 
 def lists_of(ts: NDArray[np.int64], user: NDArray[np.uint64], request: NDArray[np.int32], pane: int) -> RequestLists:
-    """The lists of rows whose requests are ascending; `pane` in ms."""
+    """Returns the lists of rows whose requests are ascending; `pane` in ms."""
     n = ts.size
     begin, at, who = np.empty(n + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.uint64)
     found = _lists(ts, user, request, pane, begin, at, who)
@@ -94,7 +95,7 @@ def _lists(
 
 
 def rankings_of(lists: RequestLists, label: NDArray[np.int8], scored: Scored) -> Rankings:
-    """Who scored which list whole."""
+    """Returns the series that scored each list completely."""
     n, k = lists.pane.size, scored.series.size
     out = Rankings(
         np.empty(n + 1, np.int64), np.empty(k, np.int32), np.empty(k, np.int64), np.empty(k), np.empty(n, np.int32)
@@ -118,7 +119,7 @@ def _rankings(
     first, series_of, start, key, server = out
     at, end = bounds[:-1].copy(), bounds[:-1].copy()  # by giver: its scores of a list
     entries, keys = 0, 0
-    # by series: its scores of the list, the newest one's row, and where they go
+    # by series: its scores of the list, the row of the newest one, and where they go
     seen, last, where = np.zeros(codes, np.int64), np.full(codes, -1, np.int64), np.empty(codes, np.int64)
     mine = np.empty(codes, np.int32)
     for r in range(begin.size - 1):
@@ -137,7 +138,7 @@ def _rankings(
                 if seen[s] == 0:
                     mine[found] = s
                     found += 1
-                seen[s] += n + 1 if last[s] == row[j] else 1  # who scored a row twice did not score a list whole
+                seen[s] += n + 1 if last[s] == row[j] else 1  # a row scored twice: the list is not complete
                 last[s] = row[j]
                 end[g] += 1
             if g == 0 and found == 1 and end[0] - at[0] == n:

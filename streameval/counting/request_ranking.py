@@ -1,7 +1,7 @@
 """The ranking metrics of every closed request, added to the pane of the request's first impression.
 
-A request counts for a version that scored all of its impressions (see `request_lists`). For the version that served them all,
-the list stands a second time in the order of their positions.
+A request counts for a version that scored all of its impressions (see `request_lists`). For a version that served them
+all, the list is counted a second time in the order of the positions.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class _Items(NamedTuple):
 
     label: NDArray[np.int8]
     gain: NDArray[np.float64]
-    position: NDArray[np.float64]  # NaN: unknown; empty: all are
+    position: NDArray[np.float64]  # NaN: unknown; empty: all are unknown
 
 
 class _Cuts(NamedTuple):
     k: NDArray[np.int64]
     discount: NDArray[np.float64]  # see `list_terms`
-    graded: bool  # a click may be worth nothing
+    graded: bool  # whether a click may have a gain of 0
 
 
 class _UserRows(NamedTuple):
-    """Rows of `Averages`, one a list and series, where they are wanted; `n`[0] are in use."""
+    """Rows of `Averages`, one per list and series, if they are needed; the first `n`[0] are in use."""
 
     term: NDArray[np.int64]
     per: NDArray[np.float64]
@@ -77,7 +77,7 @@ class _UserRows(NamedTuple):
 
 
 class RankingSums:
-    """Where one board's requests are summed. `layout`: of its vectors, which say the cuts and the gain."""
+    """Sums one board's requests. `layout`: of its vectors, including the cuts and the gain."""
 
     def __init__(self, layout: Layout) -> None:
         cuts, gain = ((), "click") if layout.options is None else (layout.options.k, layout.options.gain)
@@ -87,7 +87,7 @@ class RankingSums:
         self._gain = gain
         names = [LISTS_TALLY, *(cut_tally(one, gain) for one in cuts)] if cuts else []
         found = [layout.tally(name) for name in names]
-        # where the cells of a row of `_sums` stand in a series' vector, in its order
+        # the place of each cell of a row of `_sums` in a series' vector, ascending
         parts = [at + np.arange(GROUPS * len(tally.cells)) for tally, at in (one for one in found if one is not None)]
         self._places = np.concatenate([np.empty(0, np.int64), *parts])
         self._sums = np.zeros((0, self._places.size), np.int64)  # by series; all 0 between calls
@@ -96,11 +96,11 @@ class RankingSums:
 
     @property
     def kept(self) -> bool:
-        """Whether any metric is wanted."""
+        """Whether any metric is needed."""
         return bool(self._cuts.k.size)
 
     def observe(self, board: Scoreboard, labelled: Labelled, ranked: RankedLists, sign: int) -> None:
-        """Adds (or takes out) whole requests."""
+        """Adds (or subtracts) complete requests."""
         user, rankings = ranked.lists.user, ranked.rankings
         group = blocks_of(user).astype(np.int64) >> GROUP_SHIFT
         position = labelled.fields.get("position", _NOTHING)
@@ -118,7 +118,7 @@ class RankingSums:
                 _add_users(board, number, slot, rows)
 
     def _user_rows(self, most: int) -> _UserRows:
-        """Room for rows of users."""
+        """Returns buffers for rows of users."""
         of = self._averages
         n = np.zeros(1, np.int64)
         if of is None:
@@ -129,14 +129,14 @@ class RankingSums:
         return _UserRows(term, per, kind, np.empty(most, np.int64), np.empty(most, np.int32), cells, n)
 
     def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
-        """What every impression adds to NDCG, undiscounted."""
+        """Returns the undiscounted gain of every impression in NDCG."""
         if self._gain == "click":
             return labelled.label.astype(np.float64)
         value = np.where(labelled.label != 0, np.maximum(labelled.fields["value"], 0.0), 0.0)
         return {"value": np.positive, "sqrt_value": np.sqrt, "log_value": np.log1p}[self._gain](value)
 
     def _drain(self) -> SparseVector:
-        """What was summed, by cells of the board's vectors."""
+        """Returns the sums by cells of the board's vectors, and clears them."""
         flat = self._sums.ravel()
         some = np.flatnonzero(flat)
         values = flat[some]
@@ -147,7 +147,7 @@ class RankingSums:
 
 
 def _add_users(board: Scoreboard, pane: int, slot: NDArray[np.int32], rows: _UserRows) -> None:
-    """Gives each series its rows; `slot`: of the user of each list."""
+    """Adds each series' rows to its users; `slot`: of each list's user."""
     n = int(rows.n[0])
     of = slot[rows.of[:n]]
     for one in np.unique(rows.series[:n]).tolist():
@@ -167,7 +167,9 @@ def _sum_lists(
     sign: int,
     sums: NDArray[np.int64],
 ) -> None:
-    """Adds the terms of some lists, by series that scored them whole, to `sums` (see `RankingSums`) and to `rows`."""
+    """Adds the terms of lists to `sums` (see `RankingSums`) and to `rows`, for each series that scored them
+    completely.
+    """
     first, series, start, key, server = rankings
     label, gain, position = items
     k, discount, graded = cuts
@@ -175,7 +177,7 @@ def _sum_lists(
     for one in some:
         most = max(most, begin[one + 1] - begin[one])
     room, place, terms = click_room(most, k.size), np.empty(most), np.zeros(TERMS_A_CUT * k.size + 2)
-    flat, width = sums.ravel(), sums.shape[1]  # a view; one of a row costs as much as the sums
+    flat, width = sums.ravel(), sums.shape[1]  # a view; taking one row at a time would cost as much as the sums
     by_user = rows.term.size > 0
     for one in some:
         a, n, at = begin[one], begin[one + 1] - begin[one], group[one] * LIST_CELLS
@@ -243,7 +245,7 @@ def _add_terms(
 def _add_shown(
     sums: NDArray[np.int64], first: int, group: int, terms: NDArray[np.float64], gained: bool, sign: int
 ) -> None:
-    """The same of the list in the order in which it was shown."""
+    """Adds the same terms for the list in the order in which it was shown."""
     at = first + group * LIST_CELLS
     sums[at + LISTS_SHOWN] += sign
     sums[at + SHOWN_RECIPROCAL] += sign * fixed(terms[-2])

@@ -1,6 +1,6 @@
 """The yield of serving versions: clicks and value of every closed request, added to the pane of its first impression.
 
-A request counts for the version that served it; where several versions did, for each with the impressions that were its own.
+A request counts for the version that served it; if there are several, for each of them with its own impressions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Served(NamedTuple):
     request: NDArray[np.int32]
     series: NDArray[np.int32]
     label: NDArray[np.int8]
-    position: NDArray[np.float64]  # NaN: unknown; empty: all are
+    position: NDArray[np.float64]  # NaN: unknown; empty: all are unknown
     value: NDArray[np.float64]  # empty: not kept
 
 
@@ -42,7 +42,9 @@ class _Served(NamedTuple):
 def _add_up(
     served: _Served, mainline: int, sign: int, of: NDArray[np.int32], by: NDArray[np.int32], cells: NDArray[np.int64]
 ) -> int:
-    """A row of cells for every request (`of`) and version that served any of it (`by`); returns how many."""
+    """Fills in a row of cells for every request (`of`) and version that served any of it (`by`); returns the number of
+    rows.
+    """
     request, series, label, position, value = served
     n = 0
     first = 0  # row of the request's first version
@@ -72,9 +74,10 @@ def _add_up(
 def observe_yields(
     board: Scoreboard, labelled: Labelled, request: NDArray[np.int32], scored: Scored, sign: int
 ) -> None:
-    """Adds (or takes out) whole requests: `request[i]`, ascending, numbers the request of labelled row i from 0.
+    """Adds (or subtracts) complete requests: `request[i]`, ascending, is the number of labelled row i's request, from
+    0.
 
-    Who served an impression is who gave its first score.
+    The server of an impression is the series of its first score.
     """
     own = slice(scored.bounds[0], scored.bounds[1])
     row = scored.row[own]
@@ -97,7 +100,7 @@ def observe_yields(
     begin = np.flatnonzero(np.diff(request, prepend=-1))
     first = np.minimum.reduceat(labelled.ts, begin)
     user = np.maximum.reduceat(labelled.user, begin)  # one of its users, whatever the order
-    number = np.searchsorted(request[begin], of)  # of the request among those that are here
+    number = np.searchsorted(request[begin], of)  # index of the request among those given
     pane, block = (first // board.pane)[number], blocks_of(user)[number]
     for one in np.unique(pane).tolist():
         on = pane == one

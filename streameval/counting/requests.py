@@ -1,7 +1,7 @@
 """Requests: the impressions of one ranked list, which close together and then give one AUC.
 
 A request's rows are chained backwards through the joiner's table (`previous`, distances), so a request costs 21 bytes
-here and 4 a row there. It closes when the watermark is `request_gap` past its last impression's maturity; if an
+here and 4 per row there. It closes when the watermark is `request_gap` past its last impression's maturity; if an
 impression arrives later, or a label is corrected later, the closed request's term is subtracted and the new one added.
 """
 
@@ -26,7 +26,7 @@ _COLUMNS = ("keys", "head", "last", "closed")
 
 
 class _Entries(NamedTuple):
-    """Requests by number, and where each one stands (`places`, an open table of a power of two)."""
+    """Requests by number, and an index of them (`places`, an open hash table whose size is a power of two)."""
 
     keys: NDArray[np.uint64]
     head: NDArray[np.int32]  # newest row
@@ -47,7 +47,7 @@ class _Entries(NamedTuple):
 
 @numba.njit(inline="always")
 def _lookup(index: NDArray[np.int32], keys: NDArray[np.uint64], wanted: np.uint64) -> int:
-    """Where `wanted` is or belongs in the index."""
+    """Returns the place of `wanted` in the index, or where to insert it."""
     mask = np.uint64(index.size - 1)
     h = mix(wanted) & mask
     while index[h] != _NONE and keys[index[h]] != wanted:
@@ -73,7 +73,9 @@ def _link(
     rows: tuple[int, int],
     front: int,
 ) -> int:
-    """Chains rows [start, end) of the joiner's table, of which those from `front` on are live; returns the entries in use."""
+    """Chains rows [start, end) of the joiner's table, whose rows from `front` on are live; returns the number of
+    entries in use.
+    """
     keys, head, last, closed, index = entries
     for row in range(rows[0], rows[1]):
         if request[row] == 0:
@@ -105,9 +107,9 @@ def _members(
     rows: NDArray[np.int64],
     group: NDArray[np.int32],
 ) -> int:
-    """Rows of requests, each with the position of its request; with `both`, only of requests with both labels.
+    """Fills in rows of requests, each with the index of its request; with `both`, only of requests with both labels.
 
-    Without it, only of requests none of whose rows is forgotten.
+    Without `both`, only of requests all of whose rows are still in the table.
     """
     k = 0
     for g in range(entry.size):
@@ -137,7 +139,7 @@ def _reindex(index: NDArray[np.int32], keys: NDArray[np.uint64], n: int) -> None
 
 
 def _pack(closing: Mapping[int, Sequence[NDArray[np.uint64]]]) -> dict[str, NDArray[np.generic]]:
-    """What closes when, as columns."""
+    """Returns closing times as columns."""
     buckets = sorted(closing)
     keys = [np.concatenate(closing[bucket]) for bucket in buckets]
     return {
@@ -151,7 +153,7 @@ class Requests:
     """The open and the closed requests whose rows are still in the joiner's table."""
 
     def __init__(self, close_after: int, bucket: int) -> None:
-        """`close_after`: attribution window + request gap, ms; `bucket`: how finely closing times are kept, ms."""
+        """`close_after`: attribution window + request gap, ms; `bucket`: resolution of closing times, ms."""
         self._close_after = close_after
         self._bucket = bucket
         self._n = 0
@@ -164,12 +166,12 @@ class Requests:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables."""
+        """Size of the tables in bytes."""
         own = sum(column.nbytes for column in self._entries)
         return own + sum(part.nbytes for parts in self._closing.values() for part in parts)
 
     def closed(self, request: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The entries of those requests that are closed, each once."""
+        """Returns the entries of the requests that are closed, each once."""
         found = np.empty(request.size, np.int32)
         _find(self._entries.places, self._entries.keys, request, found)
         found = np.unique(found[found >= 0])
@@ -190,7 +192,7 @@ class Requests:
                 self._next_bucket = bucket
 
     def close(self, watermark: int) -> NDArray[np.int32]:
-        """The entries that close now; they count as closed from here on."""
+        """Returns the entries that close now, and marks them as closed."""
         upto = watermark // self._bucket
         if self._next_bucket is None or self._next_bucket > upto:
             return np.empty(0, np.int32)
@@ -200,7 +202,7 @@ class Requests:
         found = np.empty(named.size, np.int32)
         _find(self._entries.places, self._entries.keys, named, found)
         found = found[found >= 0]
-        # by the bucket, not by the time, of its last impression: the calls before may have been at any times
+        # by the bucket of the last impression, not by its time, so that the times of earlier calls do not matter
         due_at = (self._entries.last[found] + self._close_after) // self._bucket + 1
         found = found[~self._entries.closed[found] & (due_at <= upto)]
         self._entries.closed[found] = True
@@ -209,8 +211,9 @@ class Requests:
     def members(
         self, entry: NDArray[np.int32], table: Table, front: int, both: bool = True
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(rows, position in `entry` of each row's request); with `both`, only requests with both labels, without it only
-        those of which no row is forgotten."""
+        """Returns (rows, index in `entry` of each row's request); with `both`, only requests with both labels, without
+        it only those all of whose rows are still in the table.
+        """
         guess = 64 * max(1, entry.size) if entry.size < 1000 else 16 * entry.size
         while True:
             rows, group = np.empty(guess, np.int64), np.empty(guess, np.int32)
@@ -220,7 +223,7 @@ class Requests:
             guess = k
 
     def state(self, front: int, base: int) -> dict[str, Any]:
-        """Everything of requests with rows from `front` on, for `restore`; row numbers count from `base`."""
+        """Returns everything about requests with rows from `front` on, for `restore`; row numbers count from `base`."""
         keep = np.flatnonzero(self._entries.head[: self._n] >= front)
         closing = {bucket: tuple(parts) for bucket, parts in self._closing.items()}
         return {
@@ -247,7 +250,7 @@ class Requests:
         self._next_bucket = min(self._closing, default=None)
 
     def shift(self, by: int) -> None:
-        """The joiner's rows were renumbered: all smaller by `by`; requests whose newest row is gone are forgotten."""
+        """Handles a renumbering of the joiner's rows, all smaller by `by`; drops requests whose newest row is gone."""
         self._entries.head[: self._n] -= np.int32(by)
         self._keep(np.flatnonzero(self._entries.head[: self._n] >= 0))
 

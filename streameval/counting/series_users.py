@@ -1,9 +1,8 @@
-"""One series' users: a log of rank entries by pane, the ranks of the whole run, and the ranks of every window.
+"""One series' users: a log of rank entries by pane, the ranks of the entire run, and the ranks of every window.
 
-A pane logs what happened in it as rank entries (user slot, score key, label; 8 bytes an impression), additions and
-retractions apart. The run's ranks take the entries in bulk. A window's ranks move from pane range to pane range by
-adding the panes that enter and retracting those that leave, when it is read; as long as a window holds the whole
-run it has no ranks of its own.
+A pane logs its changes as rank entries (user slot, score key, label; 8 bytes per impression), additions and retractions
+separately. The run's ranks take the entries in bulk. A window's ranks are moved when they are read, by adding the panes
+that enter and retracting those that leave; while a window contains the entire run it has no ranks of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from streameval.sketches.ranks import GroupRanks, Weighting
 from streameval.sketches.sorted_lists import NO_COPIES, Sorted, by_entry
 from streameval.sketches.weightings import NO_WORTHS, pack_worths, unpack_worths
 
-_MERGE_AT = 64  # parts that a pane collects before they become one
-APPLY_AT = 1 << 19  # entries that wait for the whole run's ranks
+_MERGE_AT = 64  # parts that a pane collects before they are merged
+APPLY_AT = 1 << 19  # entries that wait to be added to the entire run's ranks
 LOW = np.uint64(0xFFFFFFFF)
 _NO_ENTRIES = np.empty(0, np.uint64)
 
@@ -33,18 +32,18 @@ class Part:
 
     entries: NDArray[np.uint64]
     sign: int
-    value_slot: NDArray[np.int32]  # changes of users' values, where they are kept
+    value_slot: NDArray[np.int32]  # changes of users' values, if they are kept
     value: NDArray[np.int64]  # see `weightings.worths`
     copies: NDArray[np.uint32] | None = None  # of each entry; None: 1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         copies = 0 if self.copies is None else self.copies.nbytes
         return self.entries.nbytes + self.value_slot.nbytes + self.value.nbytes + copies
 
     def kept(self, renumbered: NDArray[np.int32]) -> Part:
-        """The same of the users whose new slot is not -1."""
+        """Returns the part without users whose new slot is -1."""
         slot = renumbered[(self.entries >> np.uint64(32)).astype(np.int64)]
         on = slot >= 0
         entry = (slot[on].astype(np.uint64) << np.uint64(32)) | (self.entries[on] & LOW)
@@ -54,19 +53,19 @@ class Part:
         return Part(entry, self.sign, value_slot[valued], self.value[valued], copies)
 
     def counts(self) -> NDArray[np.uint32]:
-        """The copies of each entry."""
+        """Returns the copies of each entry."""
         return np.ones(self.entries.size, np.uint32) if self.copies is None else self.copies
 
 
 @dataclass(slots=True)
 class _Window:
-    """The ranks of the panes [start, end). `ranks` is None while the window holds the whole run."""
+    """The ranks of the panes [start, end). `ranks` is None while the window contains the entire run."""
 
     length: int
     ranks: GroupRanks | None = None
     start: int = 0
     end: int = 0
-    applied: dict[int, int] = field(default_factory=dict)  # parts taken in, by pane
+    applied: dict[int, int] = field(default_factory=dict)  # number of parts included, by pane
 
     def forget(self) -> None:
         self.ranks = None
@@ -78,7 +77,9 @@ class SeriesUsers:
     """The log, the run and the windows of one series."""
 
     def __init__(self, windows: list[int], weighting: Weighting, values: bool = False, weighed: bool = False) -> None:
-        """`windows`: lengths in panes; `values`: those of users' clicks are kept; `weighed`: entries have copies."""
+        """`windows`: lengths in panes; `values`: whether values of users' clicks are kept; `weighed`: whether entries
+        have copies.
+        """
         self._new_ranks = partial(GroupRanks, weighting, values, weighed)
         self._weighed = weighed
         self._run = self._new_ranks()
@@ -88,18 +89,18 @@ class SeriesUsers:
         self._waiting: list[Part] = []
         self._waiting_entries = 0
         self._first, self._last = 1 << 62, -(1 << 62)  # panes that were ever added to
-        self._forgot = False  # the log no longer holds the whole run
+        self._forgot = False  # the log no longer covers the entire run
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything that is kept."""
+        """Total size in bytes."""
         windows = sum(w.ranks.nbytes for w in self._windows if w.ranks is not None)
         return self._run.nbytes + windows + self._log_bytes
 
     def add(self, pane: int, part: Part) -> None:
-        """Takes in what happened in one pane."""
+        """Adds the changes of one pane."""
         parts = self._log.setdefault(pane, [])
-        if len(parts) >= _MERGE_AT:  # little batches must not leave a part each
+        if len(parts) >= _MERGE_AT:  # so that small batches do not leave a part each
             self._merge_small(pane)
         parts.append(part)
         self._log_bytes += part.nbytes
@@ -110,14 +111,14 @@ class SeriesUsers:
             self.run()
 
     def run(self) -> GroupRanks:
-        """The ranks of the whole run."""
+        """Returns the ranks of the entire run."""
         if self._waiting:
             self._apply(self._run, self._waiting, [])
             self._waiting, self._waiting_entries = [], 0
         return self._run
 
     def window(self, index: int, end: int) -> GroupRanks:
-        """The ranks of the window `index` when it ends at pane `end`."""
+        """Returns the ranks of the window `index` ending at pane `end`."""
         window = self._windows[index]
         start = end - window.length
         if self._is_whole(start, end):
@@ -126,7 +127,7 @@ class SeriesUsers:
         if window.ranks is None or start >= window.end or end <= window.start:
             window.forget()
             window.ranks = self._new_ranks()
-            if self._is_most(start, end):  # cheaper to take the few panes out of the run than to add the many
+            if self._is_most(start, end):  # cheaper to remove the few panes from the run than to add the many
                 window.ranks = deepcopy(self.run())
                 window.applied = {pane: len(parts) for pane, parts in self._log.items()}
         leaving: list[Part] = []
@@ -142,7 +143,7 @@ class SeriesUsers:
         return window.ranks
 
     def pane(self, number: int) -> tuple[GroupRanks, NDArray[np.uint64]]:
-        """The ranks of one pane, made for this call; its users are numbered again, and which slot each had."""
+        """Returns the ranks of one pane, computed for this call with users renumbered, and the slot of each user."""
         ranks = self._new_ranks()
         parts = self._log.get(number, [])
         added, retracted = self._joined(parts, 1), self._joined(parts, -1)
@@ -155,7 +156,7 @@ class SeriesUsers:
         return ranks, ids
 
     def parts(self, pane: int) -> tuple[Part, ...]:
-        """What was added to a pane, in order."""
+        """Returns what was added to a pane, in order."""
         return tuple(self._log.get(pane, ()))
 
     def forget_before(self, pane: int) -> None:
@@ -168,7 +169,7 @@ class SeriesUsers:
                 window.forget()
 
     def keep(self, slots: NDArray[np.int64], renumbered: NDArray[np.int32]) -> None:
-        """Forgets every user but those of `slots`, whose new slots `renumbered` gives (-1 for the others)."""
+        """Drops all users but those of `slots`, whose new slots are in `renumbered` (-1 for the others)."""
         self.run().keep(slots)
         for window in self._windows:
             window.forget()
@@ -178,7 +179,7 @@ class SeriesUsers:
             self._log_bytes += sum(part.nbytes for part in parts)
 
     def state(self) -> dict[str, Any]:
-        """Everything but the windows, which follow from it; the log is packed when the writer calls for it."""
+        """Returns everything but the windows, which follow from it; the log is packed when the writer asks for it."""
         return {
             "run": self.run().state(),
             "first": self._first,
@@ -188,14 +189,14 @@ class SeriesUsers:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned; slots must mean the same users."""
+        """Restores what `state` returned; slots must denote the same users."""
         self._run.restore(state["run"])
         self._first, self._last = min(self._first, state["first"]), max(self._last, state["last"])
         self._forgot = self._forgot or state["forgot"]
         log = state["log"]
         ends, valued = np.cumsum(log["length"]), np.cumsum(log["valued"])
         worth = unpack_worths(log)
-        copies = log.get("copies") if self._weighed else None  # none: written before they had any
+        copies = log.get("copies") if self._weighed else None  # missing if written before there were copies
         for i, (number, sign) in enumerate(zip(log["pane"].tolist(), log["sign"].tolist(), strict=True)):
             some, values = slice(ends[i] - log["length"][i], ends[i]), slice(valued[i] - log["valued"][i], valued[i])
             part = Part(
@@ -211,7 +212,9 @@ class SeriesUsers:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _merge_small(self, pane: int) -> None:
-        """Makes one part of a pane's additions and one of its retractions, if no window holds only some of them."""
+        """Merges a pane's additions into one part and its retractions into another, unless a window includes only some
+        of them.
+        """
         parts = self._log[pane]
         holding = [window for window in self._windows if pane in window.applied]
         if any(window.applied[pane] != len(parts) for window in holding):
@@ -233,7 +236,7 @@ class SeriesUsers:
         return sorted(n for n in self._log if start <= n < end)
 
     def _joined(self, parts: Sequence[Part], sign: int) -> Sorted:
-        """The entries of the parts of one sign, sorted, with their copies where they have any."""
+        """Returns the entries of the parts of one sign, sorted, with their copies if they have any."""
         some = [p for p in parts if p.sign == sign]
         entries = np.concatenate([_NO_ENTRIES, *(p.entries for p in some)])
         if not self._weighed or all(p.copies is None for p in some):
@@ -251,7 +254,7 @@ class SeriesUsers:
 
 
 def _sum(parts: Sequence[Part], sign: int) -> Part:
-    """One part of the same sign."""
+    """Merges parts of the same sign into one."""
     slot, value = np.concatenate([p.value_slot for p in parts]), np.concatenate([p.value for p in parts])
     plain = all(p.copies is None for p in parts)
     copies = None if plain else np.concatenate([p.counts() for p in parts])
@@ -259,7 +262,7 @@ def _sum(parts: Sequence[Part], sign: int) -> Part:
 
 
 def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray[np.generic]]:
-    """The log as columns: one part for what was added to a pane, one for what was retracted."""
+    """Returns the log as columns: one part for what was added to a pane, one for what was retracted."""
     numbers: list[int] = []
     parts: list[Part] = []
     for number in sorted(log):
@@ -284,7 +287,7 @@ def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray
 def _renumber(
     entries: NDArray[np.uint64], ids: NDArray[np.uint64] | None = None
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Sorted entries with their slots replaced by places in `ids` (the distinct slots)."""
+    """Replaces the slots of sorted entries by indexes in `ids` (the distinct slots)."""
     slot = entries >> np.uint64(32)
     known = np.unique(slot) if ids is None else ids
     place = np.searchsorted(known, slot).astype(np.uint64)

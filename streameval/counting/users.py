@@ -1,7 +1,8 @@
-"""Users of one partition, kept within a budget of memory: the table of their slots, and what each series keeps.
+"""Users of one partition, kept within a memory budget: the table of their slots, and what each series keeps.
 
-Past the budget, a consistent hash-sample of users is kept: the fraction halves until it fits. A user is in or out by
-the hash of the id alone, so the kept users are whole and the same in every window; GAUC then has a standard error.
+Beyond the budget, a consistent hash sample of users is kept: the fraction is halved until it fits. A user is in or out
+by the hash of the id alone, so the kept users are complete and the same in every window; GAUC then has a standard
+error.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from streameval.sketches.list_cells import Averages
 from streameval.sketches.ranks import GroupRanks, Weighting
 from streameval.sketches.weightings import NO_WORTHS, worths
 
-EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: at most 32 MB
+EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: up to 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
 _MOST_HALVINGS = 20
-_SHADOW = Averages((), (0,), (), (), ())  # one cell a user, of which nothing is averaged
+_SHADOW = Averages((), (0,), (), (), ())  # one cell per user, not averaged
 
 
 @dataclass(frozen=True, slots=True)
 class PaneEntries:
-    """What one series logged in one pane; arrays that nobody changes any more."""
+    """What one series logged in one pane; arrays that no longer change."""
 
     added: tuple[NDArray[np.uint64], ...]  # rank entries, see `ranks.entries`
     retracted: tuple[NDArray[np.uint64], ...]
     ids: NDArray[np.uint64]  # user hashes by slot
-    halvings: int  # users are those of a fraction 2**-halvings, see `Users.sampled`
+    halvings: int  # users are a fraction 2**-halvings, see `Users.sampled`
 
 
 @numba.njit(cache=True, nogil=True)
@@ -61,14 +62,15 @@ class Users:
         values: bool = False,
         weighed: bool = False,
     ) -> None:
-        """`windows`: lengths in panes; `budget`: bytes; `averages`: what is averaged by user of ranked lists; `values`: those
-        of users' clicks are kept; `weighed`: impressions have copies."""
+        """`windows`: lengths in panes; `budget`: bytes; `averages`: metrics of ranked lists averaged by user; `values`:
+        whether values of users' clicks are kept; `weighed`: whether impressions have copies.
+        """
         self._windows = windows
         self._weighting: Weighting = weighting
         self._new_series = partial(SeriesUsers, windows, weighting, values, weighed)
         self._values, self._weighed = values, weighed
         self.budget = budget
-        self.exact_limit = exact_limit  # of series that are still to come
+        self.exact_limit = exact_limit  # of series to come
         self._directory = Directory()
         self._series: dict[int, SeriesUsers] = {}
         self._exact: dict[int, ExactScores] = {}
@@ -77,23 +79,23 @@ class Users:
         self._shadow: dict[
             int, ListUsers
         ] = {}  # impressions that a series scored and others served, if values are kept
-        self._shadow_known = True  # not after a checkpoint that did not have it
+        self._shadow_known = True  # False after a checkpoint without them
         self._sample_shift = 0
         self._since_check = 0
 
     @property
     def sampled(self) -> float:
-        """The fraction of users that is kept."""
+        """The fraction of users kept."""
         return 0.5**self._sample_shift
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all per-user state."""
+        """Size of all per-user state in bytes."""
         users = self._directory.nbytes + sum(s.nbytes for s in self._series.values())
         return users + sum(s.nbytes for kept in (self._exact, self._lists, self._shadow) for s in kept.values())
 
     def slots(self, user: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """A slot for every user; -1 for users outside the sample."""
+        """Returns a slot for every user; -1 for users outside the sample."""
         if not self._sample_shift:
             return self._directory.slots(user)
         keep = _in_sample(user, self._sample_shift)
@@ -113,10 +115,11 @@ class Users:
         *,
         served: bool = True,
     ) -> None:
-        """Scores of one series in one pane, or with sign -1 their retraction.
+        """Adds scores of one series in one pane, or with sign -1 retracts them.
 
-        n rank entries (see `ranks.entries`) with slots as from `slots`, the scores' `grid.score_bits`, where values are
-        kept that of each click, and `copies`: what the impressions stand for. `served`: by this series itself.
+        `entries`: n rank entries (see `ranks.entries`) with slots from `slots`; `exact`: the scores' `grid.score_bits`;
+        `value`: that of each click, if values are kept; `copies`: weights of the impressions. `served`: whether this
+        series itself served them.
         """
         mine = self._series.get(series)
         if mine is None:
@@ -126,7 +129,7 @@ class Users:
         if copies is not None:
             if fewest == 1 == copies.max(initial=1):
                 copies = None
-            else:  # the AUC has the histogram
+            else:  # the AUC falls back to the histogram
                 self._exact[series].drop()
         self._exact[series].add(pane, exact, sign)
         if fewest == 0 or self._sample_shift:
@@ -150,7 +153,7 @@ class Users:
         self._since_check += entries.size
 
     def add_lists(self, pane: int, series: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
-        """Adds ranked lists of one series in one pane, rows of `Averages` signed; slots as from `slots`."""
+        """Adds ranked lists of one series in one pane, signed rows of `Averages`; slots from `slots`."""
         if self.averages is None:
             return
         mine = self._lists.get(series)
@@ -158,28 +161,28 @@ class Users:
             mine = self._lists[series] = ListUsers(self._windows, self.averages)
         kept = slot >= 0
         mine.add(pane, slot[kept], cells[kept])
-        self._since_check += cells.size  # of 8 bytes each, as rank entries have
+        self._since_check += cells.size  # 8 bytes each, like rank entries
 
     def list_means(self, series: int, window: int | None, end: int) -> dict[str, UserMeans]:
-        """Metrics of lists averaged by user, over the run or a window as in `ranked`."""
+        """Returns metrics of lists averaged by user, over the run or a window as in `ranked`."""
         mine, names = self._lists.get(series), () if self.averages is None else self.averages.names
         return {} if mine is None else dict(zip(names, mine.means(window, end), strict=True))
 
     def fit_budget(self) -> None:
-        """Keeps to the budget. Slots change: call it when none of those that `slots` gave out are still to be added."""
+        """Enforces the budget. Slots change: call it only when everything with slots from `slots` has been added."""
         if self._since_check < APPLY_AT:
             return
         self._since_check = 0
-        if self.nbytes > self.budget:  # what can be done without goes first: the AUC has the histogram
+        if self.nbytes > self.budget:  # exact scores go first: the AUC falls back to the histogram
             for scores in self._exact.values():
                 scores.drop()
         while self.nbytes > self.budget and self._sample_shift < _MOST_HALVINGS:
             self._halve()
 
     def ranked(self, series: int, window: int | None, end: int) -> tuple[Ranked, float | None]:
-        """GAUC's terms of a series over the run (`window` None) or a window (index) ending at pane `end`.
+        """Returns GAUC's terms of a series over the run (`window` None) or a window (index) ending at pane `end`.
 
-        With a sample of users, also the sum over users of w^2 (AUC - GAUC)^2, from which the standard error follows.
+        With a sample of users, also the sum over users of w^2 (AUC - GAUC)^2, for the standard error; else None.
         """
         mine = self._series.get(series)
         if mine is None:
@@ -195,11 +198,11 @@ class Users:
         return terms, spread
 
     def scores(self, series: int) -> ExactScores | None:
-        """Every score of a series, as far as they are kept; None: it has none."""
+        """Returns the scores of a series, as far as they are kept; None if it has none."""
         return self._exact.get(series)
 
     def pane_ranked(self, series: int, pane: int) -> Ranked | None:
-        """GAUC's terms within one pane; None when only a sample of users is kept."""
+        """Returns GAUC's terms within one pane; None if only a sample of users is kept."""
         if self._sample_shift:
             return None
         mine = self._series.get(series)
@@ -211,7 +214,7 @@ class Users:
         return self._terms(ranks, self._directory.ids[number], less)
 
     def pane_entries(self, pane: int) -> dict[int, PaneEntries]:
-        """What every series logged in a pane."""
+        """Returns what every series logged in a pane."""
         ids = self._directory.ids
         out = {}
         for code, mine in self._series.items():
@@ -222,7 +225,7 @@ class Users:
         return out
 
     def columns(self, series: int) -> tuple[NDArray[np.uint64], dict[str, NDArray[np.generic]]]:
-        """(user hashes, columns of `GroupRanks.columns`) of the users with impressions in the run; copies."""
+        """Returns (user hashes, columns of `GroupRanks.columns`) of the users with impressions in the run; copies."""
         columns = self._series[series].run().columns()
         some = np.flatnonzero(columns["impressions"])
         return self._directory.ids[some], {name: column[some] for name, column in columns.items()}
@@ -235,7 +238,7 @@ class Users:
         self._shadow.pop(series, None)
 
     def series(self) -> list[int]:
-        """The series that have users."""
+        """Returns the series that have users."""
         return list(self._series)
 
     def forget_before(self, pane: int) -> None:
@@ -248,7 +251,7 @@ class Users:
             lists.forget_before(pane)
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`; series by their codes."""
+        """Returns everything, for `restore`; series by their codes."""
         return {
             "ids": self._directory.ids.copy(),
             "sample_shift": self._sample_shift,
@@ -262,7 +265,7 @@ class Users:
         }
 
     def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
-        """Restores what `state` returned, into a table without users. `codes[c]` is what series c is called here."""
+        """Restores what `state` returned, into a table without users. `codes[c]` is this process's code of series c."""
         self._directory.slots(state["ids"])
         self._sample_shift = state["sample_shift"]
         for saved in state["series"]:
@@ -270,7 +273,7 @@ class Users:
             mine = self._series.setdefault(code, self._new_series())
             mine.restore(saved["users"])
             self._exact.setdefault(code, ExactScores(self.exact_limit)).restore(saved["scores"])
-        for saved in state.get("lists", []):  # none: written before there were any
+        for saved in state.get("lists", []):  # missing if written before there were any
             if self.averages is not None:
                 self._lists[int(codes[saved["code"]])] = lists = ListUsers(self._windows, self.averages)
                 lists.restore(saved["users"])
@@ -280,7 +283,9 @@ class Users:
         self._shadow_known = state.get("shadow_known", False) or not state["series"]
 
     def _terms(self, ranks: GroupRanks, ids: NDArray[np.uint64], less: NDArray[np.int64] | None) -> Ranked:
-        """`ids`: users by slot; `less`: impressions of the first ones that others served."""
+        """Returns GAUC's terms. `ids`: users by slot; `less`: by slot, as far as known, impressions that others
+        served.
+        """
         weighted, weight = ranks.terms()
         own = (weighted, weight, ranks.eligible, ranks.eligible_impressions, ranks.squares(), ranks.of_each())
         if not self._values:

@@ -1,9 +1,9 @@
 """Panes, and the windows that slide over them, in event time.
 
-A pane holds the sparse integer vector of everything whose impression fell into it; a window is the sum of its panes,
-kept as one dense vector: the pane that enters is added, the one that leaves is subtracted, exactly. A correction is a
-delta to its pane, and to every window that holds the pane. A window is moved only when it is read, so a fast replay
-pays nothing for windows that are never read, and a batch may span many panes.
+A pane holds the sparse integer vector of all impressions in it; a window is the sum of its panes, kept as one dense
+vector: the pane that enters is added, the one that leaves is subtracted, exactly. A correction is a delta to its pane,
+and to every window that contains the pane. A window is moved only when it is read, so a fast replay pays nothing for
+windows that are never read, and a batch may span many panes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
-_MERGE_AT = 8  # deltas a pane collects before all but the longest become one
-_LONG = 2  # that stay as they are: what auctions add to a pane is as long as what scores do
+_MERGE_AT = 8  # deltas that a pane collects before all but the longest are merged
+_LONG = 2  # deltas that are not merged: what auctions add to a pane is as long as what scores add
 _NO_BYTES = np.empty(0, np.uint8)
 
 
@@ -32,19 +32,19 @@ class Panes:
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
         self.changed: set[int] = set()  # panes added to since the last reader cleared it
-        self._unwritten: set[int] = set()  # panes added to since they were given to the history
+        self._unwritten: set[int] = set()  # panes added to since they were passed to the history
         self._in_flight: set[int] = set()  # panes that the history is writing
-        self.never_written = 0  # panes forgotten before the history could take them
+        self.never_written = 0  # panes dropped before the history could take them
         self._windows: list[Window] = []
 
     def window(self, length: int) -> Window:
-        """A new window of `length` panes."""
+        """Returns a new window of `length` panes."""
         window = Window(self, length)
         self._windows.append(window)
         return window
 
     def add(self, pane: int, delta: SparseVector) -> None:
-        """Adds to a pane; windows that hold it follow."""
+        """Adds to a pane, and to the windows that contain it."""
         if not delta.cells.size:
             return
         top = int(delta.cells[-1]) + 1
@@ -62,16 +62,16 @@ class Panes:
             window.follow(pane, delta)
 
     def rows(self) -> set[int]:
-        """The rows that the panes in memory hold something of."""
+        """Returns the rows that occur in the panes in memory."""
         parts = [part.cells // self.row_cells for parts in self._panes.values() for part in parts]
         return {row for part in parts for row in np.unique(part).tolist()}
 
     def clear(self, row: int) -> None:
-        """Takes a row that no pane holds out of the run."""
+        """Removes a row that occurs in no pane from the run."""
         self.total[row * self.row_cells : (row + 1) * self.row_cells] = 0
 
     def get(self, pane: int) -> SparseVector:
-        """The vector of a pane (zero if nothing fell into it)."""
+        """Returns the vector of a pane (zero if there is nothing in it)."""
         parts = self._panes.get(pane)
         if not parts:
             return SparseVector.empty()
@@ -80,7 +80,9 @@ class Panes:
         return parts[0]
 
     def parts(self, pane: int) -> list[SparseVector]:
-        """Few vectors, of which that of a pane is the sum: who only adds it up needs no copy of the longest ones."""
+        """Returns a few vectors whose sum is that of a pane: for callers that only add them up, the longest ones are
+        not copied.
+        """
         parts = self._panes.get(pane, [])
         if len(parts) > _LONG + 1:
             self._panes[pane] = parts = _few(parts)
@@ -88,19 +90,20 @@ class Panes:
 
     @property
     def unwritten(self) -> int:
-        """Panes that the history does not have as they are now."""
+        """Number of panes whose current state the history does not have."""
         return len(self._unwritten | self._in_flight)
 
     def take_unwritten(self, before: int) -> list[int]:
-        """The panes before `before` that are to be written, oldest first; `written` must follow."""
+        """Returns the panes before `before` to write, oldest first; `written` must follow."""
         self._in_flight = {n for n in self._unwritten if n < before}
         self._unwritten -= self._in_flight
         return sorted(self._in_flight)
 
     def needed_from(self, keep: int, most: int) -> int:
-        """The first pane that must stay when those before `keep` may go: at most `most` older ones wait to be written.
+        """Returns the first pane to keep when those before `keep` may be dropped: up to `most` older ones may wait to
+        be written.
 
-        What is more than that is given up, and counted in `never_written`.
+        Any more are given up, and counted in `never_written`.
         """
         waiting = sorted(n for n in self._unwritten | self._in_flight if n < keep)
         surplus = waiting[: max(len(waiting) - most, 0)]
@@ -109,7 +112,9 @@ class Panes:
         return min(waiting[len(surplus) :], default=keep)
 
     def written(self, done: bool) -> None:
-        """What `take_unwritten` gave is on disk, or could not be written and is to be tried again."""
+        """Reports the result for the panes of `take_unwritten`: they are on disk, or writing failed and must be tried
+        again.
+        """
         if not done:
             self._unwritten |= self._in_flight
         self._in_flight = set()
@@ -118,17 +123,17 @@ class Panes:
         return len(self._panes)
 
     def numbers(self) -> list[int]:
-        """The panes that hold something, oldest first."""
+        """Returns the panes that contain anything, oldest first."""
         return sorted(self._panes)
 
     def between(self, start: int, end: int) -> Iterable[int]:
-        """The panes in [start, end) that hold something."""
+        """Returns the panes in [start, end) that contain anything."""
         if end - start < len(self._panes):
             return (n for n in range(start, end) if n in self._panes)
         return sorted(n for n in self._panes if start <= n < end)
 
     def forget_before(self, pane: int) -> None:
-        """Drops old panes; the total keeps them. A window that lags behind starts over when it is looked at."""
+        """Drops old panes; the total still includes them. A window that lags behind starts over when it is read."""
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self.changed = {n for n in self.changed if n >= pane}
@@ -138,7 +143,7 @@ class Panes:
                 window.start = window.end = 0
 
     def state(self) -> dict[str, Any]:
-        """Everything but the windows, which follow from it; parts are packed when the writer calls for them."""
+        """Returns everything but the windows, which follow from it; parts are packed when the writer asks for them."""
         cells = np.flatnonzero(self.total)
         return {
             "total": {"cells": cells, "values": self.total[cells]},
@@ -149,8 +154,9 @@ class Panes:
     def restore(
         self, state: Mapping[str, Any], rows: NDArray[np.int64] | None, cells: NDArray[np.int64] | None = None
     ) -> None:
-        """Restores what `state` returned. `rows[r]` is what row r is called here; None: the same. `cells[c]`, likewise, where
-        cell c of a row stands here, -1: nowhere."""
+        """Restores what `state` returned. `rows[r]` is this process's number of row r; None: the same. Likewise
+        `cells[c]` is the current place of cell c of a row, -1: none.
+        """
         places = None if cells is None or np.array_equal(cells, np.arange(self.row_cells)) else cells
         if rows is not None and np.array_equal(rows, np.arange(rows.size)):
             rows = None
@@ -159,7 +165,7 @@ class Panes:
             self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
             total.add_to(self.total)
         self._unwritten = set(state["unwritten"].tolist())
-        self.changed = set(self._unwritten)  # what is written is read from the history
+        self.changed = set(self._unwritten)  # panes written before are read from the history
         for number, vector in _unpack(state["panes"]):
             self._panes[number] = [self._renumbered(vector.cells, vector.values, rows, places)]
 
@@ -180,19 +186,21 @@ class Panes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the panes, the total and the windows."""
+        """Size of the panes, the total and the windows in bytes."""
         panes = sum(part.nbytes for parts in self._panes.values() for part in parts)
         return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
 
 
 def _few(parts: list[SparseVector]) -> list[SparseVector]:
-    """The longest vectors, and the sum of the others."""
+    """Returns the longest vectors, and the sum of the others."""
     parts = sorted(parts, key=lambda part: -part.cells.size)
     return [*parts[:_LONG], SparseVector.sum(parts[_LONG:])]
 
 
 def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[Any]]:
-    """Panes as columns, oldest pane first: a cell in use, counted from the one before, and its value take few bytes."""
+    """Returns panes as columns, oldest pane first: a used cell, as a difference to the one before, and its value take
+    few bytes.
+    """
     numbers = sorted(panes)
     length, steps, values = [], [_NO_BYTES], [_NO_BYTES]
     for number in numbers:
@@ -209,7 +217,7 @@ def _pack(panes: Mapping[int, Sequence[SparseVector]]) -> dict[str, NDArray[Any]
 
 
 def _unpack(packed: Mapping[str, NDArray[Any]]) -> Iterator[tuple[int, SparseVector]]:
-    """(number, vector) of the panes of `_pack`."""
+    """Yields (number, vector) of the panes of `_pack`."""
     ends = np.cumsum(packed["length"])
     count = int(ends[-1]) if ends.size else 0
     steps = widen(packed["steps"], count) if "steps" in packed else None  # None: format 7 has the cells, 8 bytes each
@@ -231,14 +239,14 @@ class Window:
         self.start = 0
         self.end = 0
         self.dense = np.zeros(0, np.int64)
-        self.change = next(_changes)  # another one whenever the sum has changed, which no other window has
+        self.change = next(_changes)  # a new number, unique among windows, whenever the sum has changed
 
     def move_to(self, end: int) -> NDArray[np.int64]:
-        """Brings the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
+        """Moves the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
         start = end - self.length
         self._fit()
-        begins_anew = start >= self.end or end <= self.start or self.start == self.end  # nothing in common
-        if begins_anew:
+        is_disjoint = start >= self.end or end <= self.start or self.start == self.end  # no overlap
+        if is_disjoint:
             self.dense[:] = 0
             entering: list[int] = list(self._panes.between(start, end))
             leaving: list[int] = []
@@ -248,7 +256,7 @@ class Window:
                 *self._panes.between(max(end, self.start), self.end),
             ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
-        if begins_anew or leaving or entering:
+        if is_disjoint or leaving or entering:
             self.change = next(_changes)
         for panes, sign in ((leaving, -1), (entering, 1)):
             for pane in panes:
@@ -258,7 +266,7 @@ class Window:
         return self.dense
 
     def follow(self, pane: int, delta: SparseVector) -> None:
-        """A pane changed."""
+        """Adds a change of a pane, if the window contains it."""
         if self.start <= pane < self.end:
             self.change = next(_changes)
             self._fit()
@@ -270,7 +278,7 @@ class Window:
 
 
 def grown(vector: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """The vector with zeros behind it."""
+    """Returns the vector extended by zeros."""
     out = np.zeros(size, np.int64)
     out[: vector.size] = vector
     return out

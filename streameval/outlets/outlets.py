@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from streameval.compare.reading.handling import Handling, with_handlings
+from streameval.compare.reading.notified import with_told
 from streameval.compare.reading.reading import Comparison
-from streameval.compare.reading.told import with_told
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver
 from streameval.outlets.notify.telling import TellingRecord

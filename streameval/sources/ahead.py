@@ -1,7 +1,8 @@
 """Decoding one batch ahead: while the loop counts a batch, another thread decodes the next one.
 
-Most of decoding is in kernels that release the interpreter's lock. The order of the batches stays what it was, one is decoded at
-a time, and none is under way between two calls of `Source.deliver`: then names may be given up, and partitions.
+Most of decoding is in kernels that release the interpreter's lock. The order of the batches does not change, one is
+decoded at a time, and none is in progress between two calls of `Source.deliver`, so names can be released and
+partitions revoked then.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from itertools import islice
 from typing import TypeVar
 
 _T = TypeVar("_T")
-MOST_BATCHES = 4  # batches of one call
-SLICE_SECONDS = 0.25  # that they should take: then other things are due
+MOST_BATCHES = 4  # batches per call
+SLICE_SECONDS = 0.25  # the time they should take, because other things are due then
 
 
 def ahead(steps: Iterator[_T], worker: Executor) -> Generator[_T]:
-    """What `steps` gives, each made by `worker` (of one thread) while the caller uses the one before.
+    """Yields what `steps` yields, each computed by `worker` (of one thread) while the caller uses the previous one.
 
-    What a step raises is raised here, in its place.
+    Exceptions of a step are raised here, in its place.
     """
     step = worker.submit(list, islice(steps, 1))  # the next one, or none
     try:
@@ -27,17 +28,17 @@ def ahead(steps: Iterator[_T], worker: Executor) -> Generator[_T]:
             step = worker.submit(list, islice(steps, 1))
             yield made[0]
     finally:
-        wait([step])  # the caller may have stopped in the middle
+        wait([step])  # the caller may have stopped early
 
 
 class Lookahead:
-    """How many batches one call should bring while there is a backlog, by what the last ones took to be counted."""
+    """How many batches one call should bring while there is a backlog, based on how long the last ones took."""
 
     def __init__(self) -> None:
         self.batches = 1
 
     def took(self, seconds: float, full: bool) -> None:
-        """`full`: there may have been more."""
+        """Records how long a call took; `full`: there may have been more batches."""
         if seconds > 2 * SLICE_SECONDS:
             self.batches = 1
         elif seconds < SLICE_SECONDS and full:

@@ -1,4 +1,4 @@
-"""Dead letters in a file: one JSON object a line, the original bytes whole."""
+"""Dead letters in a file: one JSON object per line, with the complete original bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streameval.sources.protocol import DeadLetter, SourceError
 class JsonlDeadLetters:
     """Appends to `path`, which is created with the first letter; "" keeps none (they are still counted).
 
-    `value` holds the original text; bytes that are not UTF-8 are in `value_base64` instead.
+    `value` contains the original text; bytes that are not UTF-8 are in `value_base64` instead.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -26,7 +26,7 @@ class JsonlDeadLetters:
         self._encode = msgspec.json.Encoder().encode
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Raises SourceError when the file cannot be written."""
+        """Raises SourceError if the file cannot be written."""
         if not self._path or not letters:
             return
         try:
@@ -37,7 +37,7 @@ class JsonlDeadLetters:
             raise self._unwritable(error) from None
 
     def flush(self) -> None:
-        """Return once every letter is on disk."""
+        """Returns once every letter is on disk."""
         if self._file is not None:
             try:
                 self._file.flush()
@@ -46,12 +46,12 @@ class JsonlDeadLetters:
                 raise self._unwritable(error) from None
 
     def close(self) -> None:
-        """Flush and close, even a file that can no longer be written (raises SourceError then)."""
+        """Flushes and closes, even a file that can no longer be written (it then raises SourceError)."""
         if self._file is not None:
             try:
                 self.flush()
             finally:
-                with suppress(OSError):  # flush has told
+                with suppress(OSError):  # flush has raised already
                     self._file.close()
                 self._file = None
 

@@ -41,13 +41,13 @@ from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, Sour
 from streameval.sources.tables import not_text, rebatched
 
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}  # fmt: skip
-_READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last: names of columns
-_Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the letters that go with it
-_MOST_BYTES = 256 << 20  # of lines in a batch: fewer than `max_events` are taken when they are this long
+_READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last one: from column names
+_Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the dead letters that belong to it
+_MOST_BYTES = 256 << 20  # bytes of lines in a batch: with longer lines it has fewer than `max_events`
 
 
 class FileSource(Source):
-    """Events of files; every batch has `max_events` events but the last of a file."""
+    """Events from files; every batch has `max_events` events except the last of a file."""
 
     def __init__(
         self,
@@ -59,9 +59,10 @@ class FileSource(Source):
         *,
         shared: bool = True,
     ) -> None:
-        """`shared`: impressions and clicks are one log, else two in the same files.
+        """`shared`: impressions and clicks are one log, otherwise two in the same files.
 
-        Raises SourceError for a file that is missing or of unknown format, ConfigError for a bad mapping."""
+        Raises SourceError for a file that is missing or of unknown format, ConfigError for a bad mapping.
+        """
         self._paths = [Path(p) for p in paths]
         self._decoder = decoder
         self._max_events = max_events
@@ -73,16 +74,16 @@ class FileSource(Source):
         self._at: CountedFile | None = None
         self._shared = shared
         self._seen: dict[str, None] = {}  # names of mapped JSON fields
-        self._rows = 0  # of all files so far: `row = true` numbers them on, so that no two files share an id
+        self._rows = 0  # of all files so far: `row = true` numbers them continuously, so that no two files share an id
         self._refused: Counter[str] = Counter()  # dead letters that no batch has counted yet
-        self._bad: list[DeadLetter] = []  # letters that no batch has brought yet
+        self._bad: list[DeadLetter] = []  # letters that have not been passed on with a batch yet
         self._read = self._read_all()
         self._lookahead = Lookahead()
         self._decoding = ThreadPoolExecutor(1, "decoding")
 
     def poll(self, timeout: float) -> list[Batch]:
-        """The next batch; [] at the end. Raises SourceError, naming the file, when it cannot be read."""
-        del timeout  # a file never makes one wait
+        """Returns the next batch; [] at the end. Raises SourceError, naming the file, if it cannot be read."""
+        del timeout  # a file never needs waiting
         return list(self._delivered(islice(self._read, 1)))
 
     def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
@@ -95,11 +96,11 @@ class FileSource(Source):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Whatever the files are called."""
+        """Names that do not depend on the files."""
         return ("files",) if self._shared else ("files", "files")
 
     def lacks_features(self) -> str:
-        """See `Source.lacks_features`; a file that cannot be read is an error of `poll`."""
+        """See `Source.lacks_features`; an unreadable file is reported by `poll` instead."""
         if self._map.active:
             return (
                 "" if self._map.has_features else 'files.columns maps no features: add features = ["column", ...] to it'
@@ -113,19 +114,19 @@ class FileSource(Source):
         return "no file has a column `features` or `features.<name>`: add one, or name others in files.columns.features"
 
     def progress(self) -> tuple[int, int] | None:
-        """(bytes read, bytes of all files), as stored."""
+        """Returns (bytes read, bytes of all files), as stored."""
         total = sum(self._sizes)  # a Parquet footer is read twice, so the count alone can pass the end
         return min(self._done_bytes + (self._at.count if self._at else 0), total), total
 
     def close(self) -> None:
-        """Close the open file."""
+        """Closes the open file."""
         self._decoding.shutdown()
         self._read.close()
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _delivered(self, steps: Iterator[_Read]) -> Iterator[Batch]:
-        """The batches, their dead letters written; without one there are no more."""
+        """Yields the batches after writing their dead letters; if there is none, the source is finished."""
         some = False
         try:
             for batch, letters in steps:
@@ -149,7 +150,7 @@ class FileSource(Source):
                     else:
                         yield from self._read_tables(path, kind)
             except _READ_ERRORS as error:
-                # of a text file Arrow's errors quote a line
+                # for a text file, Arrow's errors quote a line
                 quotes = kind in ("csv", "jsonl") and isinstance(error, pa.ArrowException)
                 what = type(error).__name__ if quotes else " ".join(str(error).split()) or type(error).__name__
                 raise SourceError(
@@ -164,7 +165,7 @@ class FileSource(Source):
             yield self._emit(self._no_events(), ())
 
     def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Rejection]]) -> None:
-        """Events that never get to the decoder: they go to the dead letters with the next batch."""
+        """Sends events that never reach the decoder to the dead letters with the next batch."""
         self._bad += [
             DeadLetter(value, *problem, object_store.address(path), 0, number) for number, value, problem in bad
         ]
@@ -238,7 +239,7 @@ class FileSource(Source):
         count = size = 0  # held rows, their bytes
         for rows in self._csv(path):
             if not self._map.knows_one_of(rows.names):
-                # and they are not named: in a file without a header they may be a user's id
+                # and does not quote the names: in a file without a header they may be a user's id
                 raise SourceError(
                     "the first line names none of the columns that are wanted; write a header line, or set "
                     "files.columns.header or files.columns.delimiter"
@@ -259,7 +260,7 @@ class FileSource(Source):
             try:
                 batch, letters = self._decoder.csv(rows, self._map, self._rows, topic=object_store.address(path))
             except (NotPlainError, ConfigError, SchemaError):
-                pass  # what is wrong with the columns is said by whoever reads them as a table
+                pass  # faults of columns are reported by reading them as a table
             else:
                 self._rows += len(rows)
                 values = [rows.lines[letter.offset] for letter in letters]
@@ -271,7 +272,9 @@ class FileSource(Source):
             yield self._decode_table(path, table, numbers, None)
 
     def _decode_table(self, path: Path, table: pa.Table, numbers: NDArray[np.int64], lines: Lines | None) -> _Read:
-        """A batch of the table's rows; its dead letters carry the rows as they were in the file, `lines` if it is text."""
+        """Returns a batch of the table's rows; dead letters carry the rows as they were in the file, from `lines` if it
+        is text.
+        """
         mapped = self._map.apply(table, self._rows)
         self._rows += table.num_rows
         batch, letters = self._decoder.table(
@@ -286,7 +289,7 @@ class FileSource(Source):
         return self._emit(batch, _whole(letters, values, numbers))
 
     def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
-        """(rows, their numbers in the file)."""
+        """Yields (rows, their numbers in the file)."""
         number = 0
         for table in self._columnar(kind):
             twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
@@ -309,7 +312,7 @@ class FileSource(Source):
         return CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows()
 
     def _may_have_features(self, path: Path, kind: str) -> bool:
-        """By the first rows of a table; every line of JSON has fields of its own."""
+        """Judged by the first rows of a table; every line of JSON has its own fields."""
         if kind == "jsonl":
             return True
         with object_store.opened(path) as file:
@@ -357,7 +360,9 @@ def _format(path: Path, asked: str) -> str:
 
 
 def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[LineRun]:
-    """The lines that can be read; why there are no more goes to `faults`, to be raised after they are delivered."""
+    """Yields the lines that can be read; the error that ends them goes to `faults`, to be raised once they are
+    delivered.
+    """
     try:
         yield from runs
     except _READ_ERRORS as error:
@@ -365,7 +370,7 @@ def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[L
 
 
 def _whole(letters: Sequence[DeadLetter], values: Sequence[bytes], numbers: NDArray[np.int64]) -> list[DeadLetter]:
-    """Letters of a batch's rows as those of the file's; `values`: the rows as they were there."""
+    """Converts letters of a batch's rows to those of the file's; `values`: the rows as they were there."""
     return [
         replace(letter, value=value, offset=int(numbers[letter.offset]))
         for letter, value in zip(letters, values, strict=True)

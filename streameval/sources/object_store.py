@@ -20,7 +20,7 @@ from streameval.sources.protocol import SourceError
 # a `Path` has one slash where an address has two
 _REMOTE = re.compile(r"^(s3|gs|gcs|abfs|abfss):/{1,2}(?=[^/])")
 _WHO = re.compile(r"(?<=://)[^/@:]*:[^@]*@")  # a key and its secret
-_BUFFER = 8 << 20  # bytes asked of a store in one go
+_BUFFER = 8 << 20  # bytes requested from a store at a time
 
 
 def is_remote(path: str | Path) -> bool:
@@ -29,17 +29,17 @@ def is_remote(path: str | Path) -> bool:
 
 
 def address(path: str | Path) -> str:
-    """The path as people write it, without what an address says about how to get there, and as whom."""
+    """Returns the path as people write it, without an address's connection options and credentials."""
     return _WHO.sub("", _REMOTE.sub(r"\1://", str(path)).partition("?")[0]) if is_remote(path) else str(path)
 
 
 def named(path: str | Path) -> Path:
-    """What tells the format: the name without options behind it."""
+    """Returns the name that determines the format, without options after it."""
     return Path(address(path))
 
 
 def size(path: str | Path) -> int:
-    """Bytes of a file. Raises SourceError when it is none."""
+    """Returns the size of a file in bytes. Raises SourceError if it is not a file."""
     if not is_remote(path):
         local = Path(path)
         if local.is_dir():
@@ -60,7 +60,7 @@ def size(path: str | Path) -> int:
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """A file to read. Raises SourceError, OSError."""
+    """Opens a file for reading. Raises SourceError, OSError."""
     if not is_remote(path):
         return open(path, "rb")
     store, inside = _store(path)
@@ -68,7 +68,7 @@ def opened(path: str | Path) -> BinaryIO:
 
 
 def write(path: str | Path, text: str) -> None:
-    """Writes a file whole or not at all. Raises SourceError, OSError."""
+    """Writes a file completely or not at all. Raises SourceError, OSError."""
     if not is_remote(path):
         local = Path(path)
         partial = local.with_name(local.name + ".partial")
@@ -84,12 +84,14 @@ def write(path: str | Path, text: str) -> None:
 
 
 def need_bucket(path: str | Path) -> None:
-    """Raises SourceError when an address cannot be right or its bucket is not there; a store that is away may come back."""
+    """Raises SourceError if an address cannot be right or its bucket does not exist; an unavailable store may come
+    back.
+    """
     try:
         store, inside = _opened(path)
         bucket = inside.partition("/")[0]
         missing = store.get_file_info(bucket).type == pyarrow.fs.FileType.NotFound
-    except OSError:  # nor need who may write be allowed to look
+    except OSError:  # also if this user may write but not list
         return
     except (pa.ArrowException, ValueError) as error:
         raise _unreachable(path, error) from None
@@ -114,6 +116,6 @@ def _unreachable(path: str | Path, error: Exception) -> SourceError:
 
 
 def refused(path: str | Path, error: Exception) -> str:
-    """What a store said, in one line with what to do; it may have quoted the address."""
+    """Returns a store's error, in one line with what to do, without credentials, which it may have quoted."""
     said = " ".join(_WHO.sub("", str(error)).split())[:300]
     return f"{address(path)}: {said}; check the address, credentials and region"

@@ -38,11 +38,11 @@ class CountedFile(io.RawIOBase):
 
 
 def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:
-    """The file's bytes, by the ending of its name."""
+    """Returns a stream of the file's uncompressed bytes, by the suffix of its name."""
     suffix = object_store.named(path).suffix
     if suffix == ".gz":
         return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
-    if suffix == ".zst":  # Arrow's reader, because zstandard's takes a file that is cut short for one that ends
+    if suffix == ".zst":  # Arrow's reader, because zstandard's mistakes a truncated file for a complete one
         unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
         return io.BufferedReader(unpacked, 1 << 16)
     return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)

@@ -1,4 +1,4 @@
-"""The latest dead letters in memory, in part, for people who look: 10 a reason, about 0.1 MB in total."""
+"""The latest dead letters in memory, shortened, for display: 10 per reason, about 0.1 MB in total."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 from streameval.sources.protocol import DeadLetter, DeadLetterSink
 
-KEPT = 10  # of a reason
+KEPT = 10  # per reason
 VALUE_SHOWN = 200  # characters of an event
 _SHOWN = 500  # characters of an explanation, a field or a path
 
 
 @dataclass(frozen=True, slots=True)
 class LetterSample:
-    """A dead letter as people see it. `value`: how the event begins; bytes that are not UTF-8 are U+FFFD."""
+    """A dead letter, as users see it. `value`: the beginning of the event; bytes that are not UTF-8 are U+FFFD."""
 
     number: int  # increases with every letter
-    at: float  # when it was refused, wall clock, seconds since the epoch
+    at: float  # when it was rejected, wall clock, seconds since the epoch
     reason: str
     field: str
     message: str
@@ -27,11 +27,11 @@ class LetterSample:
     partition: int
     offset: int
     value: str
-    value_bytes: int  # of the whole event
+    value_bytes: int  # size of the complete event
 
 
 class RecentLetters(DeadLetterSink):
-    """A sink before another one: takes a look at every letter and passes it on. Thread-safe as far as that one is."""
+    """A sink before another one: samples the letters and passes them on. Thread-safe as far as that one is."""
 
     def __init__(self, sink: DeadLetterSink, clock: Callable[[], float]) -> None:
         """`clock`: wall-clock seconds."""
@@ -42,7 +42,7 @@ class RecentLetters(DeadLetterSink):
         self._number = 0
 
     def samples(self) -> list[LetterSample]:
-        """The latest of every reason, newest first."""
+        """Returns the latest samples of every reason, newest first."""
         with self._lock:
             kept = [sample for of_reason in self._kept.values() for sample in of_reason]
         return sorted(kept, key=lambda sample: sample.number, reverse=True)
@@ -50,7 +50,7 @@ class RecentLetters(DeadLetterSink):
     def write(self, letters: Sequence[DeadLetter]) -> None:
         now = self._clock()
         with self._lock:
-            latest: dict[str, deque[tuple[int, DeadLetter]]] = {}  # the others of a batch are not even looked into
+            latest: dict[str, deque[tuple[int, DeadLetter]]] = {}  # the others of a batch are not even looked at
             for letter in letters:
                 self._number += 1
                 latest.setdefault(letter.reason, deque(maxlen=KEPT)).append((self._number, letter))
@@ -76,7 +76,7 @@ def _sample(number: int, at: float, letter: DeadLetter) -> LetterSample:
         topic=letter.topic[:_SHOWN],
         partition=letter.partition,
         offset=letter.offset,
-        # a character has four bytes at most
+        # a character has up to four bytes
         value=letter.value[: 4 * VALUE_SHOWN].decode("utf-8", "replace")[:VALUE_SHOWN],
         value_bytes=len(letter.value),
     )

@@ -1,7 +1,7 @@
 """The kinds of sources that `run` can read, one row each, used by settings, process and checkpoints.
 
 Add your own kind with `register(SourceKind(...))`, before the settings are read; see docs/design.md, "Adding a ...".
-(`replay` reads files, which are named where it is called.)
+(`replay` reads files, which are named on its command line.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streameval.sources.protocol import DeadLetterSink, Keeper, Source
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a source is made with. The sink stays open when the source is closed."""
+    """What a source is created from. The sink stays open when the source is closed."""
 
     settings: Settings
     decoder: Decoder
@@ -32,7 +32,7 @@ def _letters_to_file(settings: Settings) -> DeadLetterSink:
 
 
 def _nothing(settings: Settings) -> None:
-    """Settings whose types say all there is to check."""
+    """For settings that need no checks beyond their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class SourceKind:
     settings: type[SourceSettings]  # its `[source]` table; the default of `kind` there is its name
     open: Callable[[Wiring], Source]  # raises SourceError, ConfigError
     dead_letters: Callable[[Settings], DeadLetterSink] = _letters_to_file
-    # keys of the settings (or whole sections) with other values of which a checkpoint is of other events
+    # keys of the settings (or entire sections): if their values differ, a checkpoint is for other events
     binding: tuple[str, ...] = ("source",)
-    check: Callable[[Settings], None] = _nothing  # raises what `open` would for the settings alone; connects to nobody
+    check: Callable[[Settings], None] = _nothing  # raises what `open` would for the settings; no connections
 
     @property
     def name(self) -> str:
-        """As `kind` in the settings."""
+        """The value of `kind` in the settings."""
         return kind_of(self.settings)
 
 
@@ -84,7 +84,7 @@ KINDS = {_KAFKA.name: _KAFKA}
 
 
 def register(kind: SourceKind) -> None:
-    """From now on `[source]` may be of this kind. Raises ConfigError when its name is taken."""
+    """Makes a kind available in `[source]`. Raises ConfigError if its name is taken."""
     if kind.name in KINDS:
         raise ConfigError(f'source: the kind "{kind.name}" exists already; choose another name')
     KINDS[kind.name] = kind
@@ -93,11 +93,11 @@ def register(kind: SourceKind) -> None:
 
 
 def unregister(name: str) -> None:
-    """The opposite of `register`, as tests need it."""
+    """Undoes `register`, for tests."""
     del KINDS[name], SOURCES.sections[name]
     renew()
 
 
 def kind_of_source(settings: Settings) -> SourceKind:
-    """The row of the source that is configured."""
+    """Returns the row of the configured source."""
     return KINDS[kind_of(type(settings.source))]

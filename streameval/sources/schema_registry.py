@@ -1,7 +1,7 @@
-"""A client of a schema registry with Confluent's HTTP interface (Confluent, Karapace, Redpanda, Apicurio's ccompat).
+"""A client for schema registries with Confluent's HTTP interface (Confluent, Karapace, Redpanda, Apicurio's ccompat).
 
-A schema never changes, so one that was fetched is kept for good. That there is none of an id may change: it is asked for
-again after `FORGET` seconds. As long as the registry does not answer nothing is decided: see `SchemaRegistry.resolve`.
+A schema never changes, so a fetched one is kept forever. That an id has no schema may change: it is requested again
+after `FORGET` seconds. While the registry does not answer, nothing is decided: see `SchemaRegistry.resolve`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from streameval.sources.protocol import SourceError
 log = logging.getLogger(__name__)
 
 TIMEOUT = 5.0  # seconds for an answer: a poll waits for it
-FORGET = 30.0  # seconds that an id counts as unknown: how late a schema may come that was registered after its messages
+FORGET = 30.0  # seconds for which an id counts as unknown: the delay for a schema registered after its messages
 _LARGEST = 8 << 20  # bytes of an answer
 MOST_REFERENCES = 100
-_MOST_UNKNOWN = 100_000  # ids that are remembered as unknown
+_MOST_UNKNOWN = 100_000  # ids remembered as unknown
 _LARGEST_ID = (1 << 31) - 1
-_MOST_ASKED = 200  # ids asked for in one go, so that a poll ends
+_MOST_ASKED = 200  # ids requested per call, so that a poll ends
 
 
 class RegistryDownError(Exception):
@@ -40,11 +40,11 @@ class RegistryDownError(Exception):
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """None: another host must not get our credentials."""
+        """Returns None: another host must not get our credentials."""
 
 
 class RegistryClient:
-    """Asks one registry, or the first of several addresses that answers."""
+    """Queries one registry, or the first of several addresses that answers."""
 
     def __init__(self, settings: RegistrySettings) -> None:
         """Raises SourceError for a file that cannot be read."""
@@ -60,7 +60,7 @@ class RegistryClient:
         self._open = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect()).open
 
     def get(self, path: str) -> Any | None:
-        """The answer to GET `path`; None: there is no such thing. Raises RegistryDownError."""
+        """Returns the answer to GET `path`; None if there is no such thing. Raises RegistryDownError."""
         why = ""
         for url in self._urls:
             try:
@@ -82,7 +82,9 @@ class RegistryClient:
         raise RegistryDownError(why)
 
     def schema(self, id: int) -> Schema | None:
-        """The schema of an id with all that it refers to; None: there is none. Raises RegistryDownError."""
+        """Returns the schema of an id with everything that it references; None if there is none. Raises
+        RegistryDownError.
+        """
         found = self.get(f"/schemas/ids/{id}")
         if found is None:
             return None
@@ -91,7 +93,7 @@ class RegistryClient:
         return Schema(id, str(found["schema"]), references, str(found.get("schemaType") or "AVRO"))
 
     def _collect(self, found: Any, out: dict[str, str], seen: set[tuple[str, int]]) -> None:
-        """The schemas that one refers to, those that they refer to before them."""
+        """Collects the schemas that one references, each after its own references."""
         for one in found.get("references") or ():
             name, subject, version = str(one["name"]), str(one["subject"]), int(one["version"])
             if (subject, version) in seen or len(seen) >= MOST_REFERENCES:
@@ -111,7 +113,7 @@ class RegistryClient:
         return {**accept, "Authorization": authorization} if authorization else accept
 
     def _authorization(self) -> str:
-        """Read again every time: tokens and passwords are renewed in their files."""
+        """Returns the header, read from the files every time: tokens and passwords are renewed there."""
         given = self._settings
         if given.token_file:
             return f"Bearer {Path(given.token_file).read_text().strip()}"
@@ -122,7 +124,7 @@ class RegistryClient:
 
 
 def _is_ours(error: urllib.error.HTTPError) -> bool:
-    """Whether it is a registry that says there is none, and not a wrong address."""
+    """Whether a registry says that there is none, rather than a wrong address."""
     try:
         return "error_code" in json.loads(error.read(_LARGEST))
     except (OSError, ValueError, TypeError):
@@ -130,26 +132,27 @@ def _is_ours(error: urllib.error.HTTPError) -> bool:
 
 
 class SchemaRegistry:
-    """The schemas that were asked for so far. One thread uses it."""
+    """The schemas fetched so far. Used by a single thread."""
 
     def __init__(self, settings: RegistrySettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = RegistryClient(settings)
         self._clock = clock
         self._known: dict[int, Schema] = {}
-        self._unknown: dict[int, float] = {}  # when it was asked for
-        self._since: float | None = None  # when questions about messages that still wait began
+        self._unknown: dict[int, float] = {}  # when they were requested
+        self._since: float | None = None  # when requests for messages that are still waiting began
 
     def known(self, id: int) -> Schema | None:
         """See `framed.Schemas`."""
         return self._known.get(id)
 
     def resolve(self, ids: Iterable[int]) -> bool:
-        """Ask for those not known yet; False: not all have been answered, so that nothing may be decided about them.
+        """Requests the schemas not known yet; returns False if not all have been answered, so that nothing may be
+        decided about them.
 
-        Raises RegistryDownError when the registry does not answer.
+        Raises RegistryDownError if the registry does not answer.
         """
         now = self._clock()
-        # what was answered since then holds for these messages, however long it takes to ask for the others
+        # what was answered since then is valid for these messages, however long the other requests take
         since, self._since = (now if self._since is None else self._since), None
         asked = {id: self._unknown.get(id, -math.inf) for id in ids if id not in self._known}
         open_ids = sorted(id for id, at in asked.items() if at <= now - FORGET and at < since)
@@ -172,5 +175,5 @@ class SchemaRegistry:
         return False
 
     def connect(self) -> None:
-        """Ask for anything at all. Raises RegistryDownError."""
+        """Makes any request. Raises RegistryDownError."""
         self._client.get("/subjects")

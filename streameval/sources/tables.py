@@ -1,4 +1,4 @@
-"""Tables of files: rows that hold no text, and batches of so many rows."""
+"""Tables from files: rows that are not valid text, and batches with a fixed number of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def not_text(table: pa.Table) -> list[int]:
-    """Rows with a string that is not UTF-8, which a Parquet or Arrow file may hold unchecked."""
+    """Returns rows with a string that is not UTF-8, which a Parquet or Arrow file may contain unchecked."""
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
@@ -29,7 +29,9 @@ def not_text(table: pa.Table) -> list[int]:
 def rebatched(
     pairs: Iterator[tuple[pa.Table, NDArray[np.int64]]], rows: int
 ) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
-    """Tables of exactly `rows` rows (the last one fewer), however the file was cut, and the numbers of their rows."""
+    """Yields tables of exactly `rows` rows (the last one fewer), however the file is divided, and the numbers of their
+    rows.
+    """
     held: list[tuple[pa.Table, NDArray[np.int64]]] = []
     have = 0
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.told import Told, Untold
+from streameval.compare.reading.notified import Told, Untold
 from streameval.store.errors import StoreError
 
 OUTBOX_NAME = "outbox.sqlite"

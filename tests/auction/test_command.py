@@ -97,7 +97,7 @@ def test_the_served_version_gets_the_clicks_of_the_log(report: dict[str, Any], w
     assert float(POINTS.mainline_reserve[POINT]) == now["mainline_reserve"]
 
 
-def test_what_is_not_defined_is_null_with_its_reason(report: dict[str, Any]) -> None:
+def test_undefined_numbers_are_null_with_a_reason(report: dict[str, Any]) -> None:
     for row in report["results"]:
         missing = {name for name, value in row.items() if value is None}
         assert missing == set(row["reasons"])
@@ -146,7 +146,7 @@ def test_requests_that_cannot_be_run_again_are_counted_by_reason(world: World, t
     assert "not replayed: no_request 15, no_item 1, no_bid 2, no_position 1, position_beyond_slots 1" in text
 
 
-def test_a_request_of_which_nothing_was_shown_is_traffic_too(tmp_path: Path, world: World) -> None:
+def test_a_request_without_shown_ads_is_traffic_too(tmp_path: Path, world: World) -> None:
     log = [event for event in events(world) if event["ts"] < T0 + 5_000]
     others = [
         {**event, "impression_id": f"n{k}", "request_id": "none", "shown": False, "item_id": f"x{k}"}

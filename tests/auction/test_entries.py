@@ -25,7 +25,7 @@ def by_key(counts: Counts) -> dict[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("parts", [0, 1, 2, 5])
-def test_hours_together_are_what_a_dictionary_counts(parts: int) -> None:
+def test_summed_hours_equal_counts_in_a_dictionary(parts: int) -> None:
     rng = np.random.default_rng(parts)
     labels = [
         (rng.integers(0, 50, 400).astype(np.uint64), (rng.random(400) < 0.2).astype(np.int8)) for _ in range(parts)
@@ -56,7 +56,7 @@ def same(a: Hour, b: Hour) -> bool:
 
 
 @pytest.mark.parametrize("length", [1, 3, 9])
-def test_hours_that_move_on_are_what_a_dictionary_counts(length: int) -> None:
+def test_moved_hours_equal_counts_in_a_dictionary(length: int) -> None:
     """To the bit what those hours are when they are put together anew, and as a dictionary counts them."""
     rng, slots, numbers = np.random.default_rng(length), 5, list(range(12))
     labels = hours_given(rng, numbers)
@@ -84,7 +84,7 @@ def test_hours_that_move_on_are_what_a_dictionary_counts(length: int) -> None:
     assert counts_of(NO_HOUR, slots)[0].indptr.tolist() == [0]
 
 
-def test_what_is_known_of_pairs_is_of_all_hours_together() -> None:
+def test_what_is_known_about_pairs_covers_all_hours() -> None:
     rng = np.random.default_rng(3)
     labels, curve = hours_given(rng, [4, 5, 6, 7]), rng.random(5)
     labels = [x for x in labels if x[1] % 3]
@@ -135,7 +135,7 @@ def same_rows(a: HourTables, b: HourTables, pair: NDArray[np.uint64]) -> bool:
     )
 
 
-def test_tables_are_those_of_their_hours_whatever_was_made_before() -> None:
+def test_tables_do_not_depend_on_earlier_tables() -> None:
     """Hours come and go, are asked for again, and get further labels after tables of them were made."""
     rng = np.random.default_rng(4)
 
@@ -177,7 +177,7 @@ def test_an_entry_of_more_than_it_can_hold_is_several() -> None:
     assert by_key(hour.counts()) == by_key(summed([hour.counts()])) == by_key(many)
 
 
-def test_rows_are_made_once_and_begin_anew_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_computed_once_and_the_cache_starts_over_when_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owed_of_pairs, "_MOST", 100)
     of_position, asked = np.arange(2.0)[:, None] * np.ones(USER_GROUPS), []
     owed = Owed(of_position)
@@ -240,7 +240,7 @@ def test_pairs_are_found_where_they_stand_whatever_their_order() -> None:
     assert not known(history.at(0), pair).any()
 
 
-def test_queries_that_no_longer_fit_are_taken_out_of_what_is_kept_by_pair() -> None:
+def test_queries_that_no_longer_fit_are_removed_from_the_tables() -> None:
     """Whether their hour was put there before or not."""
     rng = np.random.default_rng(6)
     query, place = rng.integers(1, 2**62, 600).astype(np.uint64), rng.integers(0, 4, 600).astype(float)

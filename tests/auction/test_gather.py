@@ -65,7 +65,7 @@ def test_rows_are_grouped_by_request_with_their_times() -> None:
         assert (size[one], first[one], last[one]) == (rows.sum(), ts[rows].min(), ts[rows].max())
 
 
-def test_rows_before_a_time_are_told_apart_only_where_none_comes_again() -> None:
+def test_rows_before_a_time_are_separated_only_if_none_follows_later() -> None:
     ts = np.array([3, 1, 4, 6, 5, 9])
     assert [apart_at(ts, end) for end in (0, 1, 5, 7, 10)] == [0, 0, 3, 5, 6]
     assert [apart_at(ts, end) for end in (2, 4, 6)] == [6, 2, 6]

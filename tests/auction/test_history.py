@@ -89,7 +89,7 @@ def test_a_position_whose_compared_pairs_had_no_click_there_is_not_0() -> None:
     assert 0 < found.curve[1] < 1
 
 
-def test_a_pair_that_was_only_where_nobody_ever_clicks_has_no_history() -> None:
+def test_a_pair_only_shown_in_positions_without_clicks_has_no_history() -> None:
     counts = counted((0, 0, 10, 5), (1, 3, 10, 0))
     tables = tables_of(counts, curves_of(counts, 4, "within_pairs"))
     assert tables.rate[0] == 0.5

@@ -273,7 +273,7 @@ def test_a_restart_changes_nothing(expected: dict[tuple[str, int], list[Any]], t
     assert sums_of(again) == expected
 
 
-def test_what_cannot_be_run_is_counted_by_reason() -> None:
+def test_requests_that_cannot_be_run_are_counted_by_reason() -> None:
     events = log()
     for event in events:
         if event.get("request_id") == "r100" and event["item_id"] == "a0":
@@ -304,7 +304,7 @@ def test_what_cannot_be_run_is_counted_by_reason() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 500])
-def test_a_request_of_too_many_goes_whole_though_it_spans_two_panes(
+def test_a_request_with_too_many_is_left_out_even_across_two_panes(
     expected: dict[tuple[str, int], list[Any]], monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr(live_auctions, "_MOST_CANDIDATES", ADS)
@@ -337,7 +337,7 @@ def test_readers_see_the_frontier_by_window(expected: dict[tuple[str, int], list
     assert row["matched_to"] == "v1"
 
 
-def test_beyond_the_memory_whole_queries_are_left_out() -> None:
+def test_beyond_the_memory_limit_entire_queries_are_left_out() -> None:
     small = fed(log(), memory=2_000)
     small.finish()
     report = readers_see(small).report()
@@ -408,7 +408,7 @@ def test_an_older_checkpoint_has_the_same_tables() -> None:
     assert np.abs(owed[at]).max() < 1e-12, "all are of one group, without which there is nothing to tell"
 
 
-def test_residuals_are_what_is_left_without_a_group() -> None:
+def test_residuals_equal_leaving_out_a_group() -> None:
     rng = np.random.default_rng(1)
     pair = pair_of(np.array([5], np.uint64), np.array([6], np.uint64)).repeat(400)
     place, label, group = (
@@ -470,7 +470,7 @@ def test_placements_are_the_same_on_four_partitions_and_yields_nearly() -> None:
         )
 
 
-def test_requests_that_nothing_has_scored_are_run_for_nobody() -> None:
+def test_requests_without_scores_are_run_for_no_version() -> None:
     """Impressions without a pClick are for the models that learn here, whose scores no auction has."""
     half = T0 + REQUESTS // 2 * STEP
 

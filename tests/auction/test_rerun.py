@@ -56,7 +56,7 @@ def test_a_request_whose_candidates_are_all_below_the_reserve_counts_with_nothin
     assert found == dict.fromkeys(AUCTION_CELLS, 0.0) | {"requests": 1.0}
 
 
-def test_a_request_that_a_version_did_not_score_whole_does_not_count_for_it() -> None:
+def test_a_request_that_a_version_scored_in_part_does_not_count_for_it() -> None:
     auctions = one([1, 1], [0.1, math.nan])
     both = auctions._replace(score=np.array([[0.1, math.nan], [0.2, 0.1]]))
     sums = run(both, tables([1, 1], CURVE), points(2, 4, (0, 0)))
@@ -133,7 +133,7 @@ def worlds(draw: st.DrawFn) -> tuple[Auctions, ClickTables, OperatingPoints]:
 
 @settings(max_examples=150, deadline=None)
 @given(worlds())
-def test_it_is_what_sorting_lists_gives(world: tuple[Auctions, ClickTables, OperatingPoints]) -> None:
+def test_it_equals_sorting_lists(world: tuple[Auctions, ClickTables, OperatingPoints]) -> None:
     sums, expected = run(*world), slow(*world)
     assert np.array_equal(sums[..., 3:], expected[..., 3:].astype(np.int64))
     assert np.array_equal(sums[..., 0], expected[..., 0].astype(np.int64))

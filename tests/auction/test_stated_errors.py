@@ -61,7 +61,7 @@ def stated_over_empirical(users: int, queries: int, repetitions: int) -> dict[st
     return out
 
 
-def test_what_comes_through_the_tables_changes_no_value() -> None:
+def test_effects_through_the_tables_change_no_value() -> None:
     book = book_of(0, 300, 20)
     counts = count_pairs(book.pair, book.position, book.clicked, book.pairs, SLOTS)
     tables = tables_of(counts, curves_of(counts, SLOTS, "within_pairs"))

@@ -9,8 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from streameval.compare.reading.handling import Handling
+from streameval.compare.reading.notified import Told, Untold
 from streameval.compare.reading.reading import Comparison, Estimate, Mix, Role, VerdictChange
-from streameval.compare.reading.told import Told, Untold
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
 from tests.browser.serving import Serving

@@ -21,7 +21,7 @@ from tests.comparisons import NOON, deploy
 SAID = Announcement("default", "v2", NOON, "a note", "https://ci.example/1")
 
 
-def test_what_is_left_is_taken_once_in_order() -> None:
+def test_announcements_are_taken_once_in_order() -> None:
     inbox = Announcements()
     other = replace(SAID, version="v3")
     assert inbox.put(SAID) == (SAID, False)
@@ -30,7 +30,7 @@ def test_what_is_left_is_taken_once_in_order() -> None:
     assert inbox.take() == ()
 
 
-def test_the_same_version_soon_again_adds_to_the_first_also_after_it_was_taken() -> None:
+def test_a_repeated_announcement_updates_the_first_even_after_it_was_taken() -> None:
     inbox = Announcements(most=1)
     inbox.put(replace(SAID, link=""))
     both = replace(SAID, note="better")

@@ -50,7 +50,7 @@ def rest(pipeline: Pipeline, count: int) -> None:
     pipeline.finish()
 
 
-def test_what_runs_when_the_rule_changes_begins_anew_and_gets_its_verdict(
+def test_a_running_comparison_restarts_when_the_rule_changes_and_gets_a_verdict(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline = begun(9)
@@ -69,7 +69,7 @@ def test_what_runs_when_the_rule_changes_begins_anew_and_gets_its_verdict(
     assert after.impressions + before.impressions == whole.impressions  # each is of one of the two, and none is lost
 
 
-def test_what_is_over_stays_as_it_was_under_its_own_rule(tmp_path: Path) -> None:
+def test_an_ended_comparison_keeps_its_result_under_its_own_rule(tmp_path: Path) -> None:
     short = {"horizon": "15m", "keep": "1h"}
     pipeline = begun(15, **short)
     before = paired(pipeline)
@@ -106,7 +106,7 @@ def whole_json(found: Comparison) -> tuple[object, object]:
     return comparison_json(found), looks_json(found.looks)
 
 
-def test_comparisons_alone_say_what_they_say_in_snapshots_and_old_panes_go() -> None:
+def test_comparisons_alone_equal_those_of_snapshots_and_old_panes_are_dropped() -> None:
     joins = {"attribution_window": "2m", "allowed_lateness": "30s", "correction_horizon": "5m", "request_gap": "1m"}
     alone, whole = (make_pipeline(compare=RULE, join=joins, windows={"sliding": ["5m"]}) for _ in range(2))
     verdicts = set()
@@ -144,7 +144,7 @@ def test_without_sums_the_reason_is_the_one_that_counts(withheld: str | None) ->
     assert gone.impressions > 0
 
 
-def test_gauc_waits_for_a_whole_window_of_users_not_for_clicks() -> None:
+def test_gauc_waits_for_a_complete_window_of_users_not_for_clicks() -> None:
     found = paired(begun(9))
     by = {m.metric: m for m in found.metrics}
     assert found.clicks >= 200  # which is enough for any verdict
@@ -153,7 +153,7 @@ def test_gauc_waits_for_a_whole_window_of_users_not_for_clicks() -> None:
     assert by["auc"].reason is None
 
 
-def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_restart_under_the_same_rule_continues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pipeline = begun(9)
     again = restarted(pipeline, tmp_path / "state", min_clicks=200)  # the default, written out
     assert "restarts" not in caplog.text
@@ -162,7 +162,7 @@ def test_a_restart_under_the_same_rule_goes_on(tmp_path: Path, caplog: pytest.Lo
     assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
 
 
-def test_the_log_warns_of_what_people_are_served_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_warns_only_about_versions_that_serve(caplog: pytest.LogCaptureFixture) -> None:
     pipeline = begun(7)
     shadow = paired(pipeline)
     assert shadow.verdict == "undecided"

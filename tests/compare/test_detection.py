@@ -50,7 +50,7 @@ def test_worse_versions_are_found_within_the_stated_impressions() -> None:
     assert at_one_percent <= 1.5 * max(power.delays(found["AUC -0.02"], rule, "overall").median, 15_000)
 
 
-def test_a_late_break_is_found_by_the_windows_that_began_anew() -> None:
+def test_a_late_break_is_found_by_the_later_windows() -> None:
     found = [power.run(power.CASES["log loss +1% from day 3"], 300 + i) for i in range(2)]
     assert power.delays(found, "alpha 0.05, margin 0", "overall").median <= 90_000
     candidate = SCENARIOS["log loss +1%"]
@@ -92,7 +92,7 @@ def test_frozen_references_drift_and_refreshed_ones_do_not() -> None:
     assert np.abs(frozen).max() > np.abs(fresh).max()
 
 
-def test_before_and_after_warns_of_what_is_bad_and_not_of_days() -> None:
+def test_before_after_warns_about_bad_deploys_and_not_about_days() -> None:
     data = one_stream.weeks(1, ("equal", "AUC -0.02"))
     calm, bad = one_stream.log_es(data["equal"]), one_stream.log_es(data["AUC -0.02"])
     assert max(x.max() for x in calm.values()) < np.log(20)

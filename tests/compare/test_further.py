@@ -142,7 +142,7 @@ def said_plainly() -> Comparison:
     return told(counted(with_propensities(True), compare=RULE), "paired", whole=True)[0]
 
 
-def test_what_is_worse_where_little_is_shown_is_worse_by_more_as_if_all_were_shown_alike() -> None:
+def test_a_version_worse_on_rarely_shown_items_is_worse_by_more_under_uniform_exposure() -> None:
     more = ("log_loss_snips", "ctr")
     found, metrics = told(counted(with_propensities(True), compare={**RULE, "more": more}), "paired", whole=True)
     snips, plain = metrics["log_loss_snips"], metrics["log_loss"]
@@ -190,7 +190,7 @@ def with_orders(worse: bool) -> Iterator[Message]:
             yield event
 
 
-def test_what_ranks_lists_worse_is_worse_in_ndcg_and_mrr_and_equal_orders_are_certified() -> None:
+def test_a_worse_ranking_of_lists_is_worse_in_ndcg_and_mrr_and_equal_orders_are_certified() -> None:
     more = ("ndcg_3", "mrr")
     compare = {**RULE, "more": more, "gauc_window": "5m"}
     found, metrics = told(counted(with_orders(True), compare=compare), "paired")
@@ -312,7 +312,7 @@ def test_a_second_click_that_is_worth_more_counts_whenever_it_comes() -> None:
     assert on_time.baseline > 2.0 * never.baseline
 
 
-def test_what_is_worse_at_the_top_of_the_curve_is_worse_in_partial_auc() -> None:
+def test_a_version_worse_at_the_top_of_the_curve_is_worse_in_partial_auc() -> None:
     compare = {**RULE, "more": ["pauc"]}
     found, metrics = told(
         counted(with_propensities(True), compare=compare, metrics={"operating_range": [0.0, 0.2]}),
@@ -329,7 +329,7 @@ def test_what_is_worse_at_the_top_of_the_curve_is_worse_in_partial_auc() -> None
     assert (same["pauc"].difference, same["pauc"].stderr, same["pauc"].verdict) == (0.0, 0.0, "not_worse")
 
 
-def test_a_policy_that_would_show_less_of_what_is_clicked_is_worse() -> None:
+def test_a_policy_that_would_show_fewer_clicked_items_is_worse() -> None:
     compare = {**RULE, "more": ["policy_value"]}
     _, metrics = told(counted(with_policies(0.6), compare=compare), "paired")
     assert metrics["policy_value"].reason is None

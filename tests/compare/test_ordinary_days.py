@@ -41,13 +41,13 @@ def test_a_new_arm_in_which_hardly_anybody_can_click_is_worse(share: float, mirr
     assert stream.pclick[1, plan.serves(stream)][: out.worse["overall"] // 2].sum() < 1_500  # of 1,000 that are needed
 
 
-def test_an_old_arm_in_which_nobody_can_click_is_no_harm_of_the_new_one() -> None:
+def test_a_baseline_arm_without_clicks_is_no_harm_of_the_candidate() -> None:
     stream, plan = split(), Plan("split")
     out = read(with_clicks(stream, (stream.ts < stream.deploy) | plan.serves(stream)), plan, SETTINGS)
     assert out.worse == {}
 
 
-def test_a_page_that_nobody_can_click_on_for_two_hours_is_no_difference() -> None:
+def test_a_page_that_cannot_be_clicked_for_two_hours_is_no_difference() -> None:
     stream = split(hours=8.0, rate=300.0)
     since = (stream.ts - stream.deploy) / HOUR
     for plan in (Plan(), Plan("split")):
@@ -65,7 +65,7 @@ class RolledBack(Plan):
         return out
 
 
-def test_a_version_that_comes_back_mended_under_its_name_is_judged_by_what_it_does_now() -> None:
+def test_a_version_fixed_under_its_old_name_is_judged_by_its_new_behaviour() -> None:
     stream = draw(WORLDS["600 a minute"], PAIRS["identical"], 2, 11.0, alone=2.0)
     since = (stream.ts - stream.deploy) / HOUR
     odds = np.log(stream.pclick[0] / (1 - stream.pclick[0]))

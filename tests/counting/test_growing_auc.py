@@ -30,7 +30,9 @@ def bits(of: list[tuple[float, bool]]) -> NDArray[np.uint64]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), few), max_size=12), st.sampled_from([1, 3, 10_000]))
-def test_coming_and_going_is_as_if_sorted_anew(steps: list[tuple[bool, list[tuple[float, bool]]]], fewest: int) -> None:
+def test_adding_and_removing_equals_sorting_again(
+    steps: list[tuple[bool, list[tuple[float, bool]]]], fewest: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(growing_auc, "_FEWEST", fewest)
         held: list[int] = []
@@ -47,7 +49,7 @@ def test_coming_and_going_is_as_if_sorted_anew(steps: list[tuple[bool, list[tupl
 @given(
     st.lists(_STEP, min_size=10, max_size=40), st.sampled_from([1 << 20, 1 << 20, 5]), st.sampled_from([1 << 20, 20])
 )
-def test_looks_at_two_partitions_are_those_of_somebody_who_never_looked_before(
+def test_looks_at_two_partitions_do_not_depend_on_earlier_looks(
     steps: list[tuple[str, int, int, list[tuple[float, bool]]]], most: int, limit: int
 ) -> None:
     aucs, kept, horizon = Aucs(), [ExactScores(limit), ExactScores(limit)], 0
@@ -78,7 +80,7 @@ def test_looks_at_two_partitions_are_those_of_somebody_who_never_looked_before(
                     assert found == expected
 
 
-def test_a_look_sorts_only_what_has_come_since(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_sorts_only_new_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     kept, aucs, sizes = ExactScores(1 << 20), Aucs(), []
     scores = [scores_bits(rng.random(n), rng.random(n) < 0.1) for n in (300_000, 50, 50, 50)]

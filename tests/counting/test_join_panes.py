@@ -50,7 +50,7 @@ def minutes(n: int, clicks: int, astray: int, conflicts: int = 0) -> list[Event]
     return out
 
 
-def test_what_comes_after_the_labels_of_its_pane_were_due_counts_nowhere() -> None:
+def test_events_after_the_labels_of_their_pane_were_due_do_not_count() -> None:
     due = BASE + MINUTE + WINDOW + LATENESS  # of the first pane, at this place in a log
     late = Shown("late", BASE + 2)
     events = [

@@ -72,7 +72,7 @@ def test_a_row_takes_48_bytes_at_the_most() -> None:
     assert found.cells * 8 <= 48
 
 
-def test_beyond_the_budget_a_sample_of_users_is_kept_whole() -> None:
+def test_beyond_the_budget_a_sample_of_users_is_kept_completely() -> None:
     rng = np.random.default_rng(4)
     ids = hash_strings([f"u{i}" for i in range(40_000)])
     whole, sampled = (Users(WINDOWS, "impressions", budget, averages=AVERAGES) for budget in (1 << 30, 2_000_000))

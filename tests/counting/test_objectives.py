@@ -133,7 +133,7 @@ def test_metrics_of_an_objective_are_those_of_its_labels() -> None:
     assert found.as_json()["objective"] == "long"
 
 
-def test_by_value_requests_weigh_what_the_clicks_of_the_objective_are_worth() -> None:
+def test_by_value_requests_are_weighted_by_the_objectives_clicks() -> None:
     """As users do: a click that is worth too little is none, so its worth is no weight."""
     events = log(8)
     worth: dict[str, float] = {}

@@ -11,8 +11,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from streameval.compare.reading.notified import ToldState, Untold
 from streameval.compare.reading.reading import Deploy, RoleName, Setup, Verdict, VerdictChange
-from streameval.compare.reading.told import ToldState, Untold
 from streameval.metrics.registry import METRICS
 from streameval.models.protocol import FAILURES
 from streameval.server.prometheus.flow import FATES

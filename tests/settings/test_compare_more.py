@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streameval.compare.evidence.asked import rule_of
 from streameval.compare.evidence.evidence import Rule
+from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.ledger.row_shape import PLAIN_ROWS, shape_of
 from streameval.compare.reading.further import further_metric
 from streameval.compare.reading.reading import COMPARED, sign_of

@@ -172,7 +172,7 @@ class SourceConformance:
         source.close()
         source.close()
 
-    def test_the_loop_gets_what_polls_bring_in_the_same_order(self, case: Case) -> None:
+    def test_the_loop_gets_the_messages_of_polls_in_order(self, case: Case) -> None:
         events = [shown(i, pclick=7.5) if i % 100 == 3 else shown(i) for i in range(2_000)]
         case.write(events)
         polled, reading = Reading(case).until(2_000), Reading(case)
@@ -198,7 +198,7 @@ class SourceConformance:
         for one in (reading, polled):
             one.source.close()
 
-    def test_a_restart_in_the_middle_goes_on_exactly_there(self, case: Case) -> None:
+    def test_a_restart_in_the_middle_continues_exactly_there(self, case: Case) -> None:
         events = traffic(0, 450)
         case.write(events)
         first = Reading(case).until(len(events) // 2)
@@ -213,7 +213,7 @@ class SourceConformance:
         assert first.clicks + second.clicks == list(range(0, 450, 3))
         second.source.close()
 
-    def test_a_bad_event_goes_whole_to_the_dead_letters_with_its_place(self, case: Case) -> None:
+    def test_a_bad_event_is_a_complete_dead_letter_with_its_place(self, case: Case) -> None:
         events = [shown(i, pclick=7.5) if i in (3, 120) else shown(i) for i in range(200)]
         case.write(events)
         reading = Reading(case).until(200)

@@ -19,7 +19,7 @@ def worker() -> Iterator[ThreadPoolExecutor]:
         yield executor
 
 
-def test_the_next_step_is_made_while_the_one_before_is_used(worker: ThreadPoolExecutor) -> None:
+def test_the_next_step_is_computed_while_the_previous_one_is_used(worker: ThreadPoolExecutor) -> None:
     made = [threading.Event() for _ in range(5)]
 
     def steps() -> Iterator[int]:
@@ -33,7 +33,7 @@ def test_the_next_step_is_made_while_the_one_before_is_used(worker: ThreadPoolEx
         assert not any(event.is_set() for event in made[number + 2 :]), "one at a time"
 
 
-def test_what_a_step_raises_comes_in_its_place(worker: ThreadPoolExecutor) -> None:
+def test_an_exception_of_a_step_is_raised_in_its_place(worker: ThreadPoolExecutor) -> None:
     def steps() -> Iterator[int]:
         yield 1
         yield 2

@@ -312,7 +312,7 @@ def test_the_limit_of_a_line_counts_its_bytes_without_the_end(tmp_path: Path, ov
     assert [original(letter) for letter in got.letters] == ([text] if over else [])
 
 
-def test_a_line_that_would_fill_the_memory_is_cut_and_its_size_is_told(tmp_path: Path) -> None:
+def test_a_line_that_would_fill_the_memory_is_cut_and_its_size_reported(tmp_path: Path) -> None:
     endless = b"x" * 3_000_000
     (tmp_path / "t.jsonl").write_bytes(line(0) + b"\n" + endless + b"\n" + line(1))
     got = Read(tmp_path / "t.jsonl", max_message=1000)
@@ -346,7 +346,7 @@ def test_a_file_that_is_cut_short_ends_in_one_clear_error(tmp_path: Path, name: 
     assert "\n" not in got.error
 
 
-def test_the_whole_lines_before_the_cut_are_delivered_before_the_error(tmp_path: Path) -> None:
+def test_the_complete_lines_before_the_cut_are_delivered_before_the_error(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     text = b"".join(line(i, item_id=rng.bytes(60).hex()) + b"\n" for i in range(3000))
     data = gzip.compress(text)
@@ -383,7 +383,7 @@ def test_a_damaged_byte_of_a_packed_file_is_an_error(tmp_path: Path) -> None:
         ("events.jsonl.bz2", b"{}", "format cannot be told from the name; set files.format"),
     ],
 )
-def test_a_file_that_cannot_be_taken_is_refused_before_anything_is_read(
+def test_an_unusable_file_is_rejected_before_anything_is_read(
     tmp_path: Path, name: str, data: bytes | None, says: str
 ) -> None:
     good = tmp_path / "good.jsonl"
@@ -395,12 +395,12 @@ def test_a_file_that_cannot_be_taken_is_refused_before_anything_is_read(
     assert str(failure.value).startswith(str(tmp_path / name))
 
 
-def test_a_folder_is_refused_as_such(tmp_path: Path) -> None:
+def test_a_folder_is_rejected_as_a_folder(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is a directory"):
         Read([tmp_path])
 
 
-def test_the_format_may_be_given_instead_of_told_from_the_name(tmp_path: Path) -> None:
+def test_the_format_may_be_set_instead_of_derived_from_the_name(tmp_path: Path) -> None:
     (tmp_path / "events.log").write_bytes(line(0))
     assert Read(tmp_path / "events.log", Files(format="jsonl")).ids == ["i0"]
 
@@ -486,7 +486,7 @@ def test_a_quote_that_is_never_closed_costs_its_own_line_only(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
-def test_a_csv_row_longer_than_the_limit_goes_alone_and_whole(
+def test_a_csv_row_longer_than_the_limit_is_rejected_alone_and_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
     monkeypatch.setattr(csv_rows, "BLOCK", block)

@@ -45,7 +45,7 @@ def test_a_replay_of_a_store_is_that_of_the_file_and_its_report_is_written_there
     assert (bucket / "report.json").read_text() == "{}\n"
 
 
-def test_what_is_not_there_is_said_without_the_options_of_its_address(bucket: Path) -> None:
+def test_errors_about_missing_objects_leave_out_the_options_of_the_address(bucket: Path) -> None:
     with pytest.raises(SourceError, match=r"^s3://b/none.jsonl: no such file$"):
         app.replay(Settings(), [Path("s3://b/none.jsonl?secret_key=x")])
     with pytest.raises(SourceError, match=r"^s3://b: is a directory"):

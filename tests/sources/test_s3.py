@@ -52,7 +52,7 @@ def here(events: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["address", "environment"])
-def test_a_replay_of_a_store_reports_to_it_what_that_of_the_file_does(
+def test_a_replay_from_an_object_store_gives_the_report_of_the_file(
     store: S3, events: Path, here: Any, by: str
 ) -> None:
     folder, environment = events.parent, dict(store.environment)
@@ -69,7 +69,7 @@ def test_a_replay_of_a_store_reports_to_it_what_that_of_the_file_does(
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_one_line_with_the_address_and_the_fix(store: S3, events: Path) -> None:
+def test_errors_are_one_line_with_the_address_and_the_fix(store: S3, events: Path) -> None:
     def said(source: str, *arguments: object, **environment: str) -> str:
         done = streameval(events.parent, "replay", source, *arguments, **{**store.environment, **environment})
         assert done.returncode != 0

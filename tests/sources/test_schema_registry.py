@@ -56,7 +56,7 @@ def test_an_unknown_id_is_asked_for_again_after_a_while(monkeypatch: pytest.Monk
     assert made.known(7) is not None
 
 
-def test_what_a_registry_said_before_it_was_away_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_ids_are_requested_again_after_an_outage_of_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     made, slow, clock = registry(monkeypatch, 0.0, set())
     assert not made.resolve(range(300))
     slow.down = True

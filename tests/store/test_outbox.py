@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.notified import Told
 from streameval.store import outbox as module
 from streameval.store.errors import StoreError
 from streameval.store.outbox import OUTBOX_FORMAT, OUTBOX_NAME, Outbox, Parcel

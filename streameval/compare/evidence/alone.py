@@ -1,6 +1,7 @@
-"""The evidence of one further metric by itself: the e-processes, windows, floors and bounds that any metric of a comparison has.
+"""The evidence of one further metric by itself: the same e-processes, windows, floors and bounds as for any metric of a
+comparison.
 
-It is an `Evidence` whose only statistic takes the place of GAUC's, a single statistic that nothing else reads.
+It is an `Evidence` with a single statistic in the place of GAUC, because nothing else reads that one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _COLUMN = COMPARED.index(_PLACE)
 
 
 class Alone:
-    """The state of one metric of one comparison."""
+    """The evidence of one metric of one comparison."""
 
     def __init__(self, rule: Rule, metric: str, start: int) -> None:
         """`start`: event time in ms."""
@@ -39,20 +40,22 @@ class Alone:
         self._evidence = Evidence(self._rule, start)
 
     def advance(self, at: NDArray[np.int64], clicks: NDArray[np.int64], statistic: Statistic) -> tuple[Reals, Reals]:
-        """Takes looks at int64[T] ms: clicks int64[T, J], statistic [T, J]. Log e of worse and of not worse, float64[T] each."""
+        """Takes looks at int64[T] ms: clicks int64[T, J], statistic [T, J]. Returns log e of worse and of not worse,
+        float64[T] each.
+        """
         path = self._evidence.advance(at, clicks, {_PLACE: statistic})
         return path.log_e_worse[:, _COLUMN], path.log_e_not_worse[:, _COLUMN]
 
     def retract(self, at: int, since: int) -> bool:
-        """See `Evidence.retract`: whether anything had been found."""
+        """See `Evidence.retract`. Returns whether there was a verdict to retract."""
         return bool(self._evidence.retract(at, since))
 
     def standing(self) -> Standing:
-        """Where the metric stands."""
+        """The current state of the metric."""
         return self._evidence.standing(_PLACE)
 
     def bounds(self, statistic: Statistic, clicks: int, window: int, sides: int) -> tuple[float, float]:
-        """(lower, upper) of harm over a window, see `Evidence.bounds`; infinite where unknown."""
+        """Returns (lower, upper) of harm over a window, see `Evidence.bounds`; infinite where unknown."""
         lower, upper = self._evidence.bounds({_PLACE: statistic}, clicks, window, sides, (0, window))[_PLACE]
         low, high = float(lower), float(upper)
         return (low, high) if math.isfinite(low) and math.isfinite(high) else (-math.inf, math.inf)
@@ -62,5 +65,5 @@ class Alone:
         return self._evidence.state()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self._evidence = Evidence.restore(self._rule, state)

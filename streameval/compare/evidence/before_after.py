@@ -1,11 +1,12 @@
 """One version replaced another on the same stream: weak evidence that can only warn.
 
-Levels since the deploy against the same hours one week earlier. Two errors add: sampling, from user blocks (users return,
-so a block's deviations are subtracted before they are squared), and days that differ for reasons of their own. The latter
-does not shrink with traffic and is measured on history: a placebo day's level over the same clock hours, of finished days
-without a deploy, varies by v_day; the difference of two such means has 2 v_day per day elapsed, with a t of days - 1. What
-counts is the smaller of the two e-values, one by each variance: with few days, v_day may be small by luck. It holds if days
-are exchangeable: holidays and campaigns break it.
+Levels since the deploy are compared with the same hours one week earlier. There are two sources of error. Sampling
+error is estimated from blocks of users (users return, so a block's deviations are subtracted before they are squared).
+And days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
+finished days without a deploy, a placebo day's level over the same clock hours has variance v_day; the difference of
+two such means has variance 2 v_day per day elapsed, with a t distribution of days - 1. There is an e-value for each of
+the two variances, and the smaller one counts, because with few days v_day may be small by luck. It is valid if days are
+exchangeable: holidays and campaigns break it.
 
 Metrics, none of which follows the CTR to first order:
 
@@ -13,19 +14,18 @@ Metrics, none of which follows the CTR to first order:
 
       u = (L - n CE) / Y,   n CE = -Y ln q - (n - Y) ln(1 - q)
 
-  over the entropy per click, H(c) / c, that the baseline had: a difference in normalised entropy (He et al. 2014) at one
-  base rate and with the level of pClick right. NE itself is not fit for this. With the ranking as it was, a CTR that
+  divided by the baseline's entropy per click, H(c) / c: a difference in normalised entropy (He et al. 2014) at one
+  base rate and with the level of pClick right. NE itself is unsuitable: with the same ranking, a CTR that
   falls by 40% makes it a percent worse, and three more if pClick does not follow.
 - AUC by centred placements (`paired`).
-- calibration: harm = |log E/O| now less |log E/O| then, beyond a dead band. As in `paired` it takes two statistics a sign
-  ("gap", "mid"), and here a third one, that the mean pClick has moved that way as well: where the clicks have moved and
-  pClick has not, it cannot be attributed to the version.
+- calibration: harm = |log E/O| now less |log E/O| then, beyond a dead band. As in `paired` it takes two statistics per
+  sign ("gap", "mid"), and here a third: the mean pClick must have moved in the same direction. If clicks have moved and
+  pClick has not, the change cannot be attributed to the version.
 
-With an online model scoring both periods, `yardstick` compares with it on the same impressions instead of taking levels;
-a day's mix of traffic moves both and cancels. What the online model learns over the weeks does not.
-
-Evidence is in the information form, S = theta / v and V = 1 / v, with rho = 2 / tau**2 for tau the smallest effect that
-matters: V is known in advance but for v, and a burn-in would say nothing about days.
+If an online model has scored both periods, `yardstick` compares with it on the same impressions instead of using
+levels; a day's mix of traffic moves both and cancels. What the online model learns over the weeks does not. Evidence is
+in the information form, S = theta / v and V = 1 / v, with rho = 2 / tau**2 for the smallest effect tau that matters: V
+is known in advance except for v, and a burn-in would say nothing about days.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ ADVICE = "score a few percent of the traffic with the old version too, in shadow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """A metric's level with its deviation per block: value [...], devs [..., G] (summing to about 0). Harm is up."""
+    """A metric's level and its deviation per block: value [...], devs [..., G] (summing to about 0). Higher is
+    worse.
+    """
 
     value: Reals
     devs: Reals
@@ -60,13 +62,13 @@ class Level:
         return Level(-self.value, -self.devs)
 
     def over(self, unit: float) -> Level:
-        """In another unit."""
+        """Returns the level in another unit."""
         return Level(self.value / unit, self.devs / unit)
 
 
 def levels(kind: LevelKind, rows: NDArray[np.int64]) -> Level:
-    """From served rows int64[..., G, 8]: minus the information per click, nats; minus AUC; log E/O; or log of the mean
-    pClick. NaN without clicks or without non-clicks.
+    """From served rows int64[..., G, 8]: minus the information per click, in nats; minus AUC; log E/O; or log of the
+    mean pClick. NaN without clicks or without non-clicks.
     """
     x = rows.astype(np.float64)
     n, y, p = x[..., cells.N], x[..., cells.Y], x[..., cells.P] / SCALE
@@ -81,7 +83,9 @@ def levels(kind: LevelKind, rows: NDArray[np.int64]) -> Level:
 
 
 def yardstick(kind: Literal["log_loss", "auc"], rows: NDArray[np.int64]) -> Level:
-    """From pair rows int64[..., G, 8] of (served, online): how much worse the server is on the same impressions, as in `levels`."""
+    """From rows int64[..., G, 8] of pairs (served, online): how much worse the server is on the same impressions, in
+    the units of `levels`.
+    """
     x = rows.astype(np.float64)
     n, y = x[..., cells.PAIR_N], x[..., cells.PAIR_Y]
     if kind == "auc":
@@ -119,7 +123,9 @@ def _placed(n: Reals, y: Reals, above: Reals, below: Reals) -> Level:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shift:
-    """after - before: float64[...] each, and its variance by user blocks and by days, each with its degrees of freedom."""
+    """after - before: float64[...] each, and its variance by blocks of users and by days, each with its degrees of
+    freedom.
+    """
 
     theta: Reals
     sampling: Reals
@@ -131,7 +137,7 @@ class Shift:
         return Shift(-self.theta, self.sampling, self.between, self.df_sampling, self.df_between)
 
     def variance(self) -> Reals:
-        """The larger one."""
+        """The larger of the two variances."""
         out: Reals = np.maximum(self.sampling, self.between)
         return out
 
@@ -141,7 +147,9 @@ class Shift:
         return (first, self.df_sampling), (second, self.df_between)
 
     def log_e(self, tau: float, margin: float) -> Reals:
-        """log e [...] for theta > margin; `tau` > 0, in the metric's unit, is the smallest effect that matters. 0: unknown."""
+        """Returns log e [...] for theta > margin; `tau` > 0 is the smallest effect that matters, in the metric's unit.
+        0 where unknown.
+        """
         parts = []
         for information, df in self._both():
             with np.errstate(invalid="ignore"):
@@ -154,7 +162,9 @@ class Shift:
         return out
 
     def half_width(self, tau: float, alpha: float) -> Reals:
-        """Half of theta's confidence sequence of level 1 - 2 alpha: it holds at all looks at once. Infinite: unknown."""
+        """Returns half the width of theta's confidence sequence of level 1 - 2 alpha, valid at all looks at once.
+        Infinite where unknown.
+        """
         parts = []
         for information, df in self._both():
             part = np.full(information.shape, np.inf)
@@ -169,7 +179,9 @@ UNDEFINED = Shift(np.array(np.nan), np.array(np.nan), np.array(np.nan), 1.0, 1.0
 
 
 def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | float) -> Shift:
-    """`placebo` float64[days, ...]: levels of the placebo days over the clock hours that each look covers (whole days from
+    """Returns the shift of a level, with its variances.
+
+    `placebo` float64[days, ...]: levels of the placebo days over the clock hours that each look covers (full days from
     the first on); `elapsed_days` [...]. ValueError with fewer than 2 days.
     """
     days = placebo.shape[0]
@@ -183,10 +195,11 @@ def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | flo
 
 
 def log_e_calibration(gap: Shift, mid: Shift, pclick: Shift, tau: float, margin: float) -> Reals:
-    """log e [...] that |log E/O| has grown by more than `margin` and pClick with it.
+    """Returns log e [...] for the hypothesis that |log E/O| has grown by more than `margin`, and pClick with it.
 
-    `gap` is the shift of log E/O, `mid` the same with the sign of the baseline's turned (a sum), `pclick` that of the log
-    of the mean pClick. Of a sign all three must exceed the margin, so the smallest is evidence; then the mean over signs.
+    `gap` is the shift of log E/O, `mid` the same with the baseline's sign flipped (a sum), `pclick` that of the log of
+    the mean pClick. For either sign all three must exceed the margin, so its evidence is the smallest; returns the mean
+    over signs.
     """
     sides = [
         np.min([(s if sign > 0 else -s).log_e(tau, margin) for s in (gap, mid, pclick)], axis=0) for sign in (1, -1)

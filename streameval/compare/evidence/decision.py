@@ -1,10 +1,11 @@
 """What a verdict was decided on: the metric that its words name from then on, and whether current data still support
 it.
 
-The overall e-value is a mean over metrics and windows, so when it reaches 1 / alpha one of them has as a rule got there: the
-metric whose bound, at alpha by itself, lies beyond the margin, over the longest window for which it does. Bounds here are
-one-sided, as the tests are: an interval at the same alpha is a little wider, and would deny at its first look what the
-test has just found. When no single bound shows the verdict it was all metrics together; the one with most evidence is named.
+The overall e-value is a mean over metrics and windows, so when it reaches 1 / alpha, one of them has usually reached it
+too: the metric whose bound, at alpha by itself, lies beyond the margin, over the longest window for which it does.
+Bounds here are one-sided, as the tests are: a two-sided interval at the same alpha is a little wider, and would
+contradict at the first look what the test has just found. If no single bound shows the verdict, all metrics together
+led to it; the one with the most evidence is named.
 """
 
 from __future__ import annotations
@@ -25,26 +26,28 @@ LogE = tuple[
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict that fell."""
+    """A verdict that was reached."""
 
     at: int  # ms
     verdict: Verdict
-    window: int  # of the comparison's, that it was found over
+    window: int  # the comparison's window over which it was reached
     on: DecidedOn
 
     def supported(self, rule: Rule, now: Estimate | None, log_e: LogE) -> bool:
-        """Whether the bound of now still shows the verdict; if it never did alone, whether the evidence is still enough."""
+        """Whether the current bound still shows the verdict; if it never did by itself, whether the evidence is still
+        sufficient.
+        """
         if now is not None and _shows(rule, self.verdict, self.on.metric, now):
             return True
         return not self.on.alone and enough(rule, self.verdict, log_e, OVERALL)
 
     def state(self) -> dict[str, Any]:
-        """As plain values."""
+        """Returns everything, as plain values."""
         return asdict(self)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any] | None) -> Decision | None:
-        """From what `state` returned; None: there was none, or it was not kept."""
+        """Restores what `state` returned; None: there was no decision, or it was not recorded."""
         if state is None:
             return None
         on = state["on"]
@@ -66,14 +69,14 @@ def decide(
     *,
     strict: bool = False,
 ) -> Decision | None:
-    """What a verdict, not undecided, falls on at a look. `estimates`: by window, whose traffic begins at `starts`, ms.
+    """Returns what a verdict, other than undecided, was decided on at a look; None if nothing is known of any metric.
 
-    None: nothing is known of any metric.
+    `estimates`: by window; `starts`: where the traffic of each window begins, ms.
     """
     first = estimates(0)
-    if verdict == "not_worse":  # all of them were needed: the last one to get there
+    if verdict == "not_worse":  # all certified metrics were needed: name the last one to get there
         order = sorted(rule.certified, key=lambda m: log_e[1][column(rule, m)])
-        windows = [first]  # it is found over the whole alone
+        windows = [first]  # this verdict uses only the first window
     else:
         there = [m for m in rule.decide if column(rule, m) < len(log_e[0])]
         order = sorted(there, key=lambda m: -_weighted(rule, m, log_e[0]))
@@ -91,8 +94,8 @@ def decide(
 
 
 def enough(rule: Rule, verdict: Verdict, log_e: LogE, column: int) -> bool:
-    """Whether the evidence of now, of a metric or overall, would lead to the verdict."""
-    return log_e[verdict == "not_worse"][column] >= math.log(1.0 / rule.alpha)  # the overall one is on this scale
+    """Whether the current evidence, of a metric or overall, would lead to the verdict."""
+    return log_e[verdict == "not_worse"][column] >= math.log(1.0 / rule.alpha)  # the overall one is on this scale, too
 
 
 def _weighted(rule: Rule, metric: str, log_e: Sequence[float]) -> float:
@@ -101,7 +104,7 @@ def _weighted(rule: Rule, metric: str, log_e: Sequence[float]) -> float:
 
 
 def column(rule: Rule, metric: str) -> int:
-    """Where a metric is in `LogE`."""
+    """Returns the index of a metric in `LogE`."""
     return COMPARED.index(metric) if metric in COMPARED else OVERALL + 1 + rule.more.index(metric)
 
 
@@ -110,7 +113,9 @@ def _shows(rule: Rule, verdict: Verdict, metric: str, estimate: Estimate) -> boo
 
 
 def missing_floor(rule: Rule, elapsed: int, clicks: int, blocks: int) -> str | None:
-    """Which floor of evidence is not met yet; `elapsed` in ms, `blocks` of users with impressions."""
+    """Returns the floor of evidence that is not met yet, or None; `elapsed` in ms, `blocks`: blocks of users with
+    impressions.
+    """
     if clicks < rule.min_clicks:
         return "too_few_clicks"
     if blocks < rule.min_blocks:

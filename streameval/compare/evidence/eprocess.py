@@ -1,4 +1,4 @@
-"""Evidence that may be looked at always: the one-sided normal mixture, and how e-values are combined.
+"""Evidence that may be checked at any time: the one-sided normal mixture, and how e-values are combined.
 
 S is a sum with variance V whose mean is at most 0 under the null. With a half-normal prior over drifts,
 
@@ -6,9 +6,9 @@ S is a sum with variance V whose mean is at most 0 under the null. With a half-n
 
 and P(e >= 1/alpha at any time) <= alpha (Robbins 1970; Howard, Ramdas, McAuliffe, Sekhon, Annals of Statistics 49(2),
 2021, section 3.2). With an estimated V this holds asymptotically (Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas, Annals
-of Statistics 2024). Same function as `OneSidedNormalMixture` of the confseq package. Under clustering, when V is the
-variance of S and a user's returns correlate positively, the crossing probability is at most that of Brownian motion at
-V (Slepian's inequality), so the bound stays.
+of Statistics 2024). It is the same function as `OneSidedNormalMixture` of the confseq package. Under clustering, when V
+is the variance of S and a user's returns correlate positively, the crossing probability is at most that of Brownian
+motion at V (Slepian's inequality), so the bound still holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SQRT_HALF = math.sqrt(0.5)
 
 @numba.njit(cache=True)
 def log_normal_cdf(x: float) -> float:
-    """log Phi(x), to 1e-14 relative; below -30 by the asymptotic series (Abramowitz and Stegun 26.2.12)."""
+    """Returns log Phi(x), to 1e-14 relative; below -30 by the asymptotic series (Abramowitz and Stegun 26.2.12)."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _SQRT_HALF))
     if x > -30.0:
@@ -39,10 +39,10 @@ def log_normal_cdf(x: float) -> float:
 
 @numba.njit(cache=True)
 def normal_score(t: float, df: float) -> float:
-    """The normal quantile of a t quantile: z with Phi(z) = T_df(t), within 0.1% for df >= 30 and z <= 10.
+    """Returns the normal quantile of a t quantile: z with Phi(z) = T_df(t), within 0.1% for df >= 30 and z <= 10.
 
-    Wallace 1959 (Annals of Mathematical Statistics 30:1124); from z = 2 on it errs to the careful side. In closed
-    form and invertible where the exact tails underflow. Negative t stay: they are no evidence.
+    Wallace 1959 (Annals of Mathematical Statistics 30:1124); from z = 2 on its error is conservative. It is in closed
+    form, and invertible where the exact tails underflow. Negative t is returned unchanged: it is no evidence.
     """
     if t <= 0.0 or df <= 0.0:
         return min(t, 0.0)
@@ -64,14 +64,16 @@ def t_score(z: float, df: float) -> float:
 
 @numba.njit(cache=True)
 def log_mixture(s: float, v: float, rho: float) -> float:
-    """log e(S, V) as above; V >= 0, rho > 0."""
+    """Returns log e(S, V) as above; V >= 0, rho > 0."""
     total = v + rho
     return 0.5 * math.log(4.0 * rho / total) + s * s / (2.0 * total) + log_normal_cdf(s / math.sqrt(total))
 
 
 @numba.njit(cache=True)
 def mixture_root(v: float, rho: float, level: float) -> float:
-    """The S >= 0 at which log e(S, V) = level >= 0. Newton from above on a convex increasing function: never overshoots."""
+    """Returns the S >= 0 at which log e(S, V) = level >= 0. Newton from above on a convex increasing function: never
+    overshoots.
+    """
     total = v + rho
     target = level - 0.5 * math.log(4.0 * rho / total)
     x = math.sqrt(max(2.0 * (target + math.log(2.0)), 0.0))  # log Phi >= -log 2 on x >= 0, so the root is below
@@ -87,7 +89,7 @@ def mixture_root(v: float, rho: float, level: float) -> float:
 
 @cache
 def _each(function: Callable[..., float], arguments: int) -> Callable[..., _Reals]:
-    """The function for arrays. Made when it is first needed: it takes a tenth of a second, which an import should not."""
+    """Returns the function for arrays. Built on first use: it takes a tenth of a second, too long for an import."""
     kinds = ",".join(["f8"] * arguments)
     made: Callable[..., _Reals] = numba.vectorize([f"f8({kinds})"], cache=True)(function)
     return made
@@ -110,7 +112,9 @@ def _to_t(z: float, df: float) -> float:
 
 
 def log_e(s: ArrayLike, v: ArrayLike, rho: ArrayLike, df: ArrayLike | None = None) -> _Reals:
-    """log e at sums s with variances v > 0, broadcast to float64[...]; `df`: v is estimated with so many degrees of freedom."""
+    """Returns log e at sums s with variances v > 0, broadcast to float64[...]; `df`: the degrees of freedom if v is
+    estimated.
+    """
     s, v = np.asarray(s, np.float64), np.asarray(v, np.float64)
     if df is not None:
         root = np.sqrt(v)
@@ -120,7 +124,9 @@ def log_e(s: ArrayLike, v: ArrayLike, rho: ArrayLike, df: ArrayLike | None = Non
 
 
 def half_width(v: ArrayLike, rho: ArrayLike, alpha: ArrayLike, df: ArrayLike | None = None) -> _Reals:
-    """The h with log_e(h, v, rho, df) = log(1/alpha): S - h is a lower confidence sequence of level 1 - alpha. float64[...]."""
+    """Returns the h with log_e(h, v, rho, df) = log(1/alpha): S - h is a lower confidence sequence of level 1 - alpha.
+    float64[...].
+    """
     v = np.asarray(v, np.float64)
     h: _Reals = _each(_root, 3)(v, rho, -np.log(alpha))
     if df is not None:
@@ -130,7 +136,9 @@ def half_width(v: ArrayLike, rho: ArrayLike, alpha: ArrayLike, df: ArrayLike | N
 
 
 def best_rho(v_opt: ArrayLike, alpha: float) -> _Reals:
-    """The rho whose boundary is lowest at V = v_opt, for alpha < 1/2 (Howard et al. 2021, eq. 25; confseq's `best_rho`)."""
+    """Returns the rho whose boundary is lowest at V = v_opt, for alpha < 1/2 (Howard et al. 2021, eq. 25; confseq's
+    `best_rho`).
+    """
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha must be in (0, 1/2), not {alpha}")
     level = 2.0 * math.log(1.0 / (2.0 * alpha))
@@ -138,7 +146,9 @@ def best_rho(v_opt: ArrayLike, alpha: float) -> _Reals:
 
 
 def weighted_mean(log_es: ArrayLike, weights: Sequence[float] | _Reals) -> _Reals:
-    """log of the mean of e-values, weights summing to 1, over the last axis: an e-value whatever their dependence."""
+    """Returns the log of the weighted mean of e-values over the last axis, weights summing to 1: an e-value whatever
+    their dependence.
+    """
     log_es = np.asarray(log_es, np.float64)
     with np.errstate(divide="ignore"):
         terms = log_es + np.log(np.asarray(weights, np.float64))
@@ -150,7 +160,8 @@ def weighted_mean(log_es: ArrayLike, weights: Sequence[float] | _Reals) -> _Real
 def mean_log_e(
     theta: _Reals, weight: _Reals, variance: _Reals, df: _Reals, enough: NDArray[np.bool_], rhos: _Reals | None
 ) -> _Reals:
-    """log e of theta > 0 of K estimates, float64[K]: the mean over mixtures; 0 (no evidence) where there is not `enough`.
+    """Returns log e of theta > 0 for K estimates, float64[K]: the mean over mixtures; 0 (no evidence) where `enough` is
+    False.
 
     `weight` W: the scale on which evidence adds up, S = theta * W. `rhos` float64[k]; None: not known yet.
     """
@@ -165,7 +176,8 @@ def mean_log_e(
 
 
 def e_bh(log_es: ArrayLike, alpha: float) -> NDArray[np.bool_]:
-    """Which of K hypotheses are rejected with false discovery rate <= alpha, from log e-values float64[K] under any dependence.
+    """Returns which of K hypotheses are rejected with false discovery rate <= alpha, bool[K]; log e-values float64[K],
+    any dependence.
 
     Wang and Ramdas, JRSS B 84(3), 2022: the k largest with e_(k) >= K / (k alpha), for the largest such k. The values
     must be current ones at one look (or at a stopping time); a running maximum is not an e-value.

@@ -1,35 +1,38 @@
 """The sequential state of one comparison: updated at every look, with the verdicts that follow.
 
-Per metric and direction an e-process (`eprocess`): *worse*, theta > margin, and *not worse*, theta < tolerance. Theta
-is harm, candidate against baseline (`paired`, `split`). How e-values are combined, each step valid whatever their
-dependence:
+There is an e-process (`eprocess`) per metric and direction: *worse*, theta > margin, and *not worse*, theta <
+tolerance. Theta is harm, candidate against baseline (`paired`, `split`). E-values are combined in these steps, each
+valid whatever their dependence:
 
-- processes: of all impressions, and beside it, where the caller brings it, one of at most so many of a user and day, which a few
-  heavy users cannot drown: the mean of both. *Not worse* is about all impressions alone.
-- windows: a mean over the process that begins at the start and those that start over every few hours, so that a break on
-  day 3 is found almost as fast as one on day 0 (those that have not begun count 1). *Not worse* has the first window only.
-- calibration: harm > m says that for one of two signs both of two statistics exceed m: the mean over signs of the
+- processes: one over all impressions and, if the caller provides it, one with each user's impressions per day capped,
+  which a few heavy users cannot drown: their mean. *Not worse* uses all impressions only.
+- windows: a mean over the process that begins at the start and those that begin every few hours, so that a break on day
+  3 is found almost as fast as one on day 0 (windows that have not begun count as 1). *Not worse* has the first window
+  only.
+- calibration: harm > m means that, for one of two signs, both of two statistics exceed m: the mean over signs of the
   smaller one; for *not worse* the smaller over signs of the mean.
-- overall worse: log loss, AUC, one statistic of both together (`joint`, half of AUC's weight), GAUC and calibration. What is worse
-  is mostly so in the first three alike, which then have the weight of all; where it is not, either is enough. The weighted mean must reach less than 1 / alpha, for its time is known (`spent`); it is told on the
-  scale of the others, on which the level is 1 / alpha. A metric that is not there counts 1.
-- overall not worse: the smallest of the metrics that must be certified: each of them is, at alpha (an intersection-union test).
+- overall worse: log loss, AUC, a joint statistic of both (`joint`, half of AUC's weight), GAUC and calibration. A
+  deploy that is worse is usually worse in the first three alike, and then has the weight of all three; if not, one of
+  them is enough. The weighted mean must reach less than 1 / alpha, because its horizon is known (`spent`); it is
+  reported on the scale of the others, where the level is 1 / alpha. A missing metric counts as 1.
+- overall not worse: the smallest of the metrics that must be certified, because each of them must be, at alpha (an
+  intersection-union test).
 
-A variance has a floor. Equal scores have none at all, and are certified as soon as the floors of clicks and time are met; a few
-last digits, or one odd impression, must not look certain either. At `min_clicks` the least standard error is a tenth of the
-tolerance, and it falls as 1 / clicks: far below any real one, which falls as 1 / sqrt(clicks).
+Variances have a floor. Equal scores have no variance at all, and are certified as soon as the floors of clicks and time
+are met; but differences in a few last digits, or in one odd impression, must not look certain. At `min_clicks` the
+smallest standard error is a tenth of the tolerance, and it falls as 1 / clicks: far below any real one, which falls as
+1 / sqrt(clicks).
 
 rho is frozen, per window and metric, at its first look with enough clicks and blocks, from the variance there, such
-that the boundary is tightest at `optimum` clicks (earlier in windows that start over: they are there for what is new);
-evidence begins there. A verdict also wants `min_duration`. The first look at which either was found stays on record.
-*Worse* is final, *not worse* stands until *worse* is found: a version that was good for two days may break on the
-third. A verdict from labels that have been corrected since is retracted (`retract`), and may be found again from the
-corrected labels.
+that the boundary is tightest at `optimum` clicks (earlier in the later windows: they are there for what is new);
+evidence begins there. A verdict also needs `min_duration`. The first look at which each verdict was reached stays on
+record. *Worse* is final, *not worse* stands until *worse* is found: a version that was good for two days may break on
+the third. A verdict from labels that have been corrected since is retracted (`retract`), and may be reached again from
+the corrected labels.
 
-Strict mode: the log loss has the evidence that the caller brings (`strict`), and it alone decides *worse*.
-
-One scalar kernel (`one_look`) does all of this look by look, so however the looks are divided into calls, the bits are
-the same.
+In strict mode, the log loss has the evidence that the caller provides (`strict`), and it alone decides *worse*. One
+scalar kernel (`one_look`) does all of this look by look, so however the looks are divided into calls, the bits are the
+same.
 """
 
 from __future__ import annotations
@@ -50,15 +53,15 @@ from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import STATISTIC_FIELDS, Reals, Statistic, Statistics
 from streameval.compare.reading.reading import COMPARED, Verdict
 
-OVERALL = len(COMPARED)  # column of paths, behind the metrics
+OVERALL = len(COMPARED)  # column of paths, after the metrics
 
-SURE = 10.0  # standard errors in a tolerance at the floor of clicks, at most: a z of 7.7 with 64 blocks
+SURE = 10.0  # largest number of standard errors in a tolerance at the floor of clicks: a z of 7.7 with 64 blocks
 
 DEFAULT_MARGINS = {"log_loss": 0.001, "auc": 0.001, "gauc": 0.001, "calibration": 0.1}
 DEFAULT_TOLERANCES = {"log_loss": 0.005, "auc": 0.005, "gauc": 0.005, "calibration": 0.1}
 DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.12}
 _ALL = np.ones(len(LEAVES))
-_TESTS = np.array([2.0 if name in {MID, GAP} else 1.0 for name in LEAVES])  # of a leaf, that share its level
+_TESTS = np.array([2.0 if name in {MID, GAP} else 1.0 for name in LEAVES])  # tests of a leaf that share its level
 _JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
 
 Weighed = Literal["", "negatives", "weights"]
@@ -66,27 +69,27 @@ Weighed = Literal["", "negatives", "weights"]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is asked of a comparison. ValueError if it makes no sense."""
+    """The parameters of a comparison. ValueError if they are inconsistent."""
 
     alpha: float = 0.01
     margins: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_MARGINS))
     tolerances: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_TOLERANCES))
     weights: Mapping[str, float] = field(
         default_factory=lambda: dict(DEFAULT_WEIGHTS)
-    )  # of metrics in the overall verdict
-    certified: tuple[str, ...] = ("log_loss", "auc")  # what must be not worse for the overall verdict
-    more: tuple[str, ...] = ()  # further metrics, which have weights only where they decide (see `alone`)
-    decide: tuple[str, ...] = COMPARED  # whose evidence makes the overall verdict
+    )  # weights of metrics in the overall verdict
+    certified: tuple[str, ...] = ("log_loss", "auc")  # metrics that must be not worse for the overall verdict
+    more: tuple[str, ...] = ()  # further metrics, which have a weight only if they decide (see `alone`)
+    decide: tuple[str, ...] = COMPARED  # metrics whose evidence makes the overall verdict
     windows: int = spent.WINDOWS  # processes: one from the start, the others begin every few hours
-    first_weight: float = spent.FIRST_WEIGHT  # of the one from the start; the others share the rest
+    first_weight: float = spent.FIRST_WEIGHT  # of the process from the start; the others share the rest
     optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
-    restart_optimum: float = 1500.0  # of the other windows
+    restart_optimum: float = 1500.0  # the same for the other windows
     min_duration: int = 3_600_000  # ms
     min_clicks: int = 200
     min_blocks: int = 30
-    user_cap: int = 0  # impressions of a user and day that count in the second process of pairs; 0: there is none
-    strict: bool = False  # whether a paired comparison's `worse` rests on `strict` alone
-    weighed: Weighed = ""  # how impressions stand for several: non-clicks alone, or any
+    user_cap: int = 0  # a user's impressions per day that count in the second process of pairs; 0: none
+    strict: bool = False  # whether `worse` in a paired comparison is decided by `strict` alone
+    weighed: Weighed = ""  # which impressions may have a weight above 1: non-clicks only, or any
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -106,13 +109,13 @@ class Rule:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Rule:
-        """From what `dataclasses.asdict` gave, also if it was JSON since."""
+        """Restores a rule from the result of `dataclasses.asdict`, even after a round trip through JSON."""
         names = {name: tuple(fields[name]) for name in ("certified", "more", "decide") if name in fields}
         return cls(**{**fields, **names})
 
     def log_level(self) -> float:
-        """log of what the overall e-process of `worse` must reach: the table's, or 1 / alpha for windows or metrics that it is
-        not of.
+        """Returns the log of what the overall e-process of `worse` must reach: from the table, or 1 / alpha for windows
+        or metrics that the table does not cover.
         """
         of_table = (self.windows, self.first_weight) == (spent.WINDOWS, spent.FIRST_WEIGHT)
         if of_table and set(self.decide) == set(COMPARED):
@@ -120,7 +123,7 @@ class Rule:
         return math.log(1.0 / self.alpha)
 
     def window_weights(self) -> Reals:
-        """float64[windows], adding up to 1."""
+        """Returns the weights of the windows, float64[windows], adding up to 1."""
         out = np.full(self.windows, (1.0 - self.first_weight) / max(self.windows - 1, 1))
         out[0] = 1.0 if self.windows == 1 else self.first_weight
         return out
@@ -128,19 +131,19 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a metric (or the whole) stands."""
+    """The current state of a metric, or of the overall verdict."""
 
     verdict: Verdict
-    worse_at: int | None  # the look at which it was found, ms
+    worse_at: int | None  # the look at which the verdict was reached, ms
     not_worse_at: int | None
-    peak_worse: float  # largest log e of looks beyond the floors; exp(-peak) is the anytime p-value
+    peak_worse: float  # largest log e at looks beyond the floors; exp(-peak) is the anytime p-value
     peak_not_worse: float
-    retracted_at: int | None = None  # when a finding was taken back for the last time, ms
+    retracted_at: int | None = None  # when a verdict was last retracted, ms
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capped:
-    """The looks once more, of at most so many impressions of a user and day; as `Evidence.advance` has them of all."""
+    """The same looks with each user's impressions per day capped, in the form that `Evidence.advance` takes."""
 
     clicks: NDArray[np.int64]
     statistics: Mapping[str, Statistic]
@@ -192,12 +195,15 @@ class Evidence:
         capped: Capped | None = None,
         further: tuple[Reals, Reals] | None = None,
     ) -> Path:
-        """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each statistic [T, J],
-        for the J <= rule.windows windows that have begun (an empty one is undefined, which is no evidence). A metric without
-        statistics is not there. `strict` float64[T]: the log e of the strict mode, which then has the log loss and alone decides
-        *worse*. `correlation` float64[T, J]: that of log loss and AUC over blocks (`joint`), 1 if it is not known. `further`: what
-        deciding metrics add that are not here, float64[T] each: the log of the sum of their e-values of *worse* times their
-        weights, and the smallest log e of *not worse* of those that are certified. ValueError for other shapes.
+        """Takes looks, oldest first: `at` int64[T] (ms, not before earlier ones), `clicks` int64[T, J] and each
+        statistic [T, J], for the J <= rule.windows windows that have begun (an empty window is undefined, which is no
+        evidence). Metrics without statistics are missing. Returns the evidence and the verdicts at these looks.
+
+        `strict` float64[T]: the log e of strict mode, which then replaces the log loss and alone decides *worse*.
+        `correlation` float64[T, J]: that of log loss and AUC over blocks (`joint`), 1 if it is not known. `further`:
+        what further deciding metrics contribute, float64[T] each: the log of the sum of their e-values of *worse* times
+        their weights, and the smallest log e of *not worse* of those that must be certified. ValueError for other
+        shapes.
         """
         shape = clicks.shape
         if len(shape) != 2 or shape[1] > self.rule.windows or at.shape != shape[:1]:
@@ -232,9 +238,11 @@ class Evidence:
         return path
 
     def retract(self, at: int, since: int = 0) -> tuple[str, ...]:
-        """Takes back what was found at looks from `since` on (ms), whose labels were corrected: of which metrics, "overall" for the whole.
+        """Retracts verdicts reached at looks from `since` on (ms), whose labels were corrected. Returns the metrics
+        concerned, "overall" for the overall verdict.
 
-        What is on record of evidence so far starts over, of every metric: the largest may be of the same looks. Frozen scales stay.
+        The peaks of evidence start over for every metric, because they may come from the same looks. Frozen scales
+        stay.
         """
         taken = (self._found >= max(since, 0)).any(axis=1)
         self._found[self._found >= max(since, 0)] = -1
@@ -243,7 +251,7 @@ class Evidence:
         return tuple(np.array([*COMPARED, "overall"])[taken].tolist())
 
     def standing(self, metric: str | None = None) -> Standing:
-        """Of one metric, or of the whole."""
+        """Returns the state of one metric, or of the overall verdict."""
         i = OVERALL if metric is None else COMPARED.index(metric)
         worse_at, not_worse_at = self._found[i].tolist()
         peak_worse, peak_not_worse = self._peak[i].tolist()
@@ -257,7 +265,7 @@ class Evidence:
         )
 
     def rho(self, leaf: str = "log_loss") -> float | None:
-        """The mixture's rho of the first window, as frozen; None: not yet. In units of S = theta * W."""
+        """Returns the frozen rho of the first window's mixture, in units of S = theta * W; None: not frozen yet."""
         frozen = float(self._frozen[0, 0, LEAVES.index(leaf)] * self._terms.rhos[0])
         return None if math.isnan(frozen) else frozen
 
@@ -269,13 +277,13 @@ class Evidence:
         sides: int = 2,
         at: tuple[int, ...] = (),
     ) -> dict[str, tuple[Reals, Reals]]:
-        """(lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window at any looks.
+        """Returns (lower, upper) of harm per metric, each float64[...], from statistics and clicks [...] of one window
+        at any looks.
 
-        `at`: where in the statistics they are, if not everywhere.
-
-        Per metric, they hold at all looks at once with probability 1 - alpha at least: both together, or (`sides` 1) each by
-        itself, as the tests behind verdicts do. Both together are of the e-process of all impressions at a level that its share of
-        the metric's verdict asks for: beyond the floors no interval is beyond the margin, or within the tolerance, while the
+        `at`: index of these looks in the statistics, if they are not all of it. For each metric, bounds hold at all
+        looks at once with probability at least 1 - alpha: both together, or (`sides` 1) each by itself, as in the tests
+        behind verdicts. Both together are inverted from the e-process of all impressions, at the level of its share in
+        the metric's verdict: beyond the floors no interval is beyond the margin, or within the tolerance, while the
         metric is undecided. Infinite before rho is frozen.
         """
         some = Statistics.of(statistics)
@@ -299,7 +307,9 @@ class Evidence:
         return out
 
     def _leaves(self, some: Statistics, clicks: NDArray[np.int64] | int, min_blocks: float = -math.inf) -> Reals:
-        """What there is of the leaves, float64[LEAF_FIELDS, 5, ...]; NaN without enough blocks. ValueError if clicks have another shape."""
+        """Returns the leaves' fields, float64[LEAF_FIELDS, 5, ...]; NaN without enough blocks. ValueError if clicks
+        have another shape.
+        """
         shape = some.packed.shape[1:-1] if some.names else np.shape(clicks)
         if np.shape(clicks) not in {(), shape}:
             raise ValueError(f"{', '.join(some.names)} must be {list(np.shape(clicks))}, not {list(shape)}")
@@ -315,7 +325,7 @@ class Evidence:
         return out.reshape(*out.shape[:2], *shape)
 
     def state(self) -> dict[str, Any]:
-        """Everything that looks have left, as JSON; the rule is not in it."""
+        """Returns everything that looks have left, as JSON values, without the rule."""
         return {
             "start": self.start,
             "frozen": [
@@ -328,7 +338,7 @@ class Evidence:
 
     @classmethod
     def restore(cls, rule: Rule, state: Mapping[str, Any]) -> Evidence:
-        """The same state under the same rule. ValueError if it is of another number of windows."""
+        """Restores a state under the same rule. ValueError if it has another number of windows."""
         out = cls(rule, int(state["start"]))
         frozen = np.array(
             [[[math.nan if x is None else x for x in row] for row in process] for process in state["frozen"]],
@@ -344,7 +354,7 @@ class Evidence:
 
 
 def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
-    """Point estimates per metric, float64[...]; NaN where undefined."""
+    """Returns point estimates per metric, float64[...]; NaN where undefined."""
     some = Statistics.of(statistics)
     out = {name: some.theta(name) for name in COMPARED if name in some}
     if MID in some:
@@ -354,6 +364,6 @@ def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:
 
 
 def calibration_harm(mid: Reals, gap: Reals, other_mid: Reals, other_gap: Reals) -> Reals:
-    """|new| - |old| from new + old, new - old and the same with signs turned (or bounds of them)."""
+    """Returns |new| - |old| from new + old, new - old and the same with signs flipped (or from bounds of them)."""
     out: Reals = np.maximum(np.minimum(mid, gap), np.minimum(other_mid, other_gap))
     return out

@@ -1,4 +1,6 @@
-"""What evidence and bounds are made of: statistics with the variance that they may have, as kernels over packed arrays."""
+"""The statistics that evidence and bounds are computed from, with floors on their variances, as kernels over packed
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -15,30 +17,31 @@ from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import DF, THETA, USED_BLOCKS, V_CLU, V_FLOOR, V_IID, WEIGHT, Reals
 
 LEAVES = ("log_loss", "auc", "gauc", MID, GAP)  # statistics; the last two make the metric "calibration"
-LEAF_THETA, LEAF_WEIGHT, LEAF_VARIANCE, LEAF_DF = range(4)  # what there is of a leaf
+LEAF_THETA, LEAF_WEIGHT, LEAF_VARIANCE, LEAF_DF = range(4)  # fields of a leaf
 LEAF_FIELDS = 4
 CERTAIN = 1e9  # degrees of freedom of a variance that is exactly 0: there is nothing to estimate
 
 
 class Floors(NamedTuple):
-    """What a variance must have."""
+    """Requirements on a variance."""
 
-    variances: Reals  # float64[5], by leaf: the least one at `clicks`, which falls as 1 / clicks**2
+    variances: Reals  # float64[5], by leaf: the floor at `clicks`, which falls as 1 / clicks**2
     clicks: int
     blocks: float
 
 
 @cache
 def places_of(names: Sequence[str]) -> NDArray[np.int64]:
-    """Where statistics stand among the leaves. ValueError: one of them is none."""
+    """Returns the indexes of statistics among the leaves. ValueError if one of them is not a leaf."""
     return np.array([LEAVES.index(name) for name in names], np.int64)
 
 
 @numba.njit(cache=True)
 def fill(packed: Reals, places: NDArray[np.int64], clicks: NDArray[np.int64], floors: Floors, out: Reals) -> None:
-    """Fills out float64[LEAF_FIELDS, 5, n] at `places` from statistics float64[k, n, STATISTIC_FIELDS] and clicks int64[n].
+    """Fills out float64[LEAF_FIELDS, 5, n] at `places` from statistics float64[k, n, STATISTIC_FIELDS] and clicks
+    int64[n].
 
-    The variance is NaN without enough blocks, and otherwise not below its floor (NaN stays).
+    The variance is NaN without enough blocks, and otherwise at least its floor (NaN stays NaN).
     """
     for k in range(places.size):
         i = places[k]
@@ -55,7 +58,9 @@ def fill(packed: Reals, places: NDArray[np.int64], clicks: NDArray[np.int64], fl
 
 @numba.njit(cache=True, error_model="numpy")
 def bounds(of: Reals, rho: Reals, level: Reals) -> Reals:
-    """(lower, upper) of leaves float64[LEAF_FIELDS, 5, n] at log e = `level`, by leaf: float64[2, 5, n]; infinite where unknown."""
+    """Returns (lower, upper) of leaves float64[LEAF_FIELDS, 5, n] at log e = `level`, by leaf: float64[2, 5, n];
+    infinite where unknown.
+    """
     out = np.empty((2, *of.shape[1:]))
     for i in range(of.shape[1]):
         for t in range(of.shape[2]):

@@ -1,12 +1,13 @@
-"""Two arms' ratios sum a / sum w (clicks an impression, value a request), hour by hour, as one relative difference.
+"""Two arms' ratios sum a / sum w (clicks per impression, value per request), hour by hour, as one relative difference.
 
-Hours are weighted as in `split`: om_h = n_A n_B / (n_A + n_B) with n the arm's sum of w, so a ramp over a diurnal rate is no
-difference. For an arm M = sum_h om_h a_h / n_h, its blocks of users move it by dev_g = sum_h om_h (a_g - mean w_g) / n_h, and
+Hours are weighted as in `split`: om_h = n_A n_B / (n_A + n_B) with n the arm's sum of w, so a ramp-up over a daily
+cycle does not look like a difference. For an arm M = sum_h om_h a_h / n_h, its blocks of users move it by dev_g = sum_h
+om_h (a_g - mean w_g) / n_h, and
 
     r = M_new / M_old,     dev of r = r (dev_new / M_new - dev_old / M_old)
 
-The arms' users are disjoint, so v = v_new + v_old with Welch's degrees of freedom; their items are the same, so blocks of items
-move both at once.
+The arms' users are disjoint, so v = v_new + v_old with Welch's degrees of freedom; their items are the same, so blocks
+of items move both at once.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ class ArmTerms:
     """Sums of an hour; arm 0 is the baseline."""
 
     users: Reals  # [2, G, 2], a and w by block of users
-    items: Reals  # [2, G, 2], by block of items, of what names its item
+    items: Reals  # [2, G, 2], by block of items, for impressions that name their item
     squares: Reals  # [2, 3], sums of a*a, a*w, w*w over impressions; 0 where unknown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanSums:
-    """Additive over hours. [...] may be windows."""
+    """Sums that are additive over hours. [...] may be windows."""
 
     om: Reals  # [...]
     means: Reals  # [..., 2], M of an arm
-    users: Reals  # [..., 2, G, 2], dev, and om's share
+    users: Reals  # [..., 2, G, 2], dev, and the block's share of om
     items: Reals  # [..., 2, G, 2]
-    item_om: Reals  # [...]: what `om` is of what names its item
+    item_om: Reals  # [...]: `om` of the impressions that name their item
     spread: Reals  # [..., 2], variance of M as if impressions were independent
     moments: Reals  # [..., 2, 2], sums of a and of a*a of an arm, over single impressions
 
 
 def stratum(terms: ArmTerms) -> MeanSums | None:
-    """Of one hour; None: an arm has nothing there."""
+    """Returns the sums of one hour; None if an arm has nothing in it."""
     total = terms.users.sum(axis=1)  # [2, 2]
     n = total[:, 1]
     if not n.min() > 0.0:
@@ -73,7 +74,9 @@ def _deviations(blocks: Reals, weight: Reals, mean: Reals) -> Reals:
 
 
 def windows(strata: list[MeanSums], first: NDArray[np.int64], groups: int) -> MeanSums:
-    """Of windows that begin at strata `first` int64[J], oldest first; [J]. Sums go in order of the strata."""
+    """Returns the sums of windows that begin at strata `first` int64[J]; [J]. `strata`: oldest first, added in this
+    order.
+    """
 
     def over(name: str, shape: tuple[int, ...]) -> Reals:
         column = np.zeros((len(strata), *shape))
@@ -94,12 +97,16 @@ def windows(strata: list[MeanSums], first: NDArray[np.int64], groups: int) -> Me
 
 
 def is_enough(sums: MeanSums, fewest: float) -> NDArray[np.bool_]:
-    """Whether both arms have so many effective samples, (sum a)**2 / sum a*a; bool[...]. With 200 none is above 7.1% of its arm."""
+    """Whether both arms have at least `fewest` effective samples, (sum a)**2 / sum a*a; bool[...]. With 200, none
+    exceeds 7.1% of its arm.
+    """
     return np.all(sums.moments[..., 0] ** 2 >= fewest * sums.moments[..., 1], axis=-1)
 
 
 def relative(sums: MeanSums) -> Statistic:
-    """M_new / M_old - 1, [...], with the error that users and items share; undefined where an arm has nothing."""
+    """Returns M_new / M_old - 1, [...], with errors clustered by users and items; undefined where an arm has
+    nothing.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         known = (sums.om > 0.0) & (sums.means.min(axis=-1) > 0.0)
         level = np.where(known[..., None], sums.means, np.nan)

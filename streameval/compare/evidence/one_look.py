@@ -15,29 +15,29 @@ from streameval.compare.evidence.eprocess import log_mixture, normal_score
 from streameval.compare.evidence.leaves import LEAF_DF, LEAF_THETA, LEAF_VARIANCE, LEAF_WEIGHT
 
 _Reals = NDArray[np.float64]
-_LOG_LOSS, _AUC, _GAUC, _CALIBRATION = range(4)  # metrics; calibration has two leaves, its own and the one behind it
-_JOINT, _COEFFICIENT = 5, 6  # columns of `frozen` behind the leaves: V of a click of the joint statistic, and its c
+_LOG_LOSS, _AUC, _GAUC, _CALIBRATION = range(4)  # metrics; calibration has two leaves, its own and the next one
+_JOINT, _COEFFICIENT = 5, 6  # columns of `frozen` after the leaves: the joint statistic's V per click, and its c
 FROZEN = 7
-PARTS = (_LOG_LOSS, _AUC, _JOINT)  # that mostly say the same, and have one weight together in the overall verdict
+PARTS = (_LOG_LOSS, _AUC, _JOINT)  # these mostly agree, and share one weight in the overall verdict
 _WORSE, _NOT_WORSE = range(2)  # columns of `peak` and `found`
 
 
 class LookColumns(NamedTuple):
-    """T looks at J windows by P = 2 processes: all impressions, and at most so many of a user (see `evidence`)."""
+    """T looks at J windows by P = 2 processes: all impressions, and each user's impressions capped (see `evidence`)."""
 
     elapsed: NDArray[np.int64]  # [T] ms
     at: NDArray[np.int64]  # [T] ms
     clicks: NDArray[np.int64]  # [P, T, J]
-    leaves: _Reals  # [P, 4, 5, T, J], by THETA ... DF and leaf; NaN is no evidence
+    leaves: _Reals  # [P, 4, 5, T, J], by field (THETA ... DF) and leaf; NaN is no evidence
     correlation: _Reals  # [P, T, J] of log loss and AUC
-    given: NDArray[np.bool_]  # [P, 5], which leaves there are
+    given: NDArray[np.bool_]  # [P, 5], which leaves are given
     strict: _Reals  # [T] log e of the strict mode; NaN: it is off
-    more_worse: _Reals  # [T] log of what metrics that are not here add to the overall mean; -inf: nothing
-    more_not_worse: _Reals  # [T] the least log e of them; inf: there are none
+    more_worse: _Reals  # [T] log of what further metrics add to the overall mean; -inf: nothing
+    more_not_worse: _Reals  # [T] the smallest log e of further metrics; inf: there are none
 
 
 class RuleColumns(NamedTuple):
-    """The rule. By metric, but where something else is said."""
+    """The rule; by metric, unless stated otherwise."""
 
     margins: _Reals
     tolerances: _Reals
@@ -45,8 +45,8 @@ class RuleColumns(NamedTuple):
     log_parts: _Reals  # [3], weights of PARTS
     certified: NDArray[np.bool_]
     log_windows: _Reals  # [windows], their weights
-    rhos: _Reals  # [windows], of the metrics' own mixtures
-    rho: float  # of those of PARTS in the overall verdict
+    rhos: _Reals  # [windows], for the metrics' own mixtures
+    rho: float  # for the mixtures of PARTS in the overall verdict
     level: float  # log of what a metric must reach
     spent: float  # log of what the overall verdict must reach
     min_duration: int  # ms
@@ -54,9 +54,9 @@ class RuleColumns(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What looks leave behind; rows of `peak` and `found` are metrics and, last, the overall verdict."""
+    """The state that looks leave behind; rows of `peak` and `found` are metrics and, last, the overall verdict."""
 
-    frozen: _Reals  # [P, windows, FROZEN], fixed at a process's first look with enough
+    frozen: _Reals  # [P, windows, FROZEN], fixed at a process's first look with enough clicks and blocks
     peak: _Reals  # [5, 2], largest log e
     found: NDArray[np.int64]  # [5, 2], ms; -1: not yet
 
@@ -66,12 +66,12 @@ class Path(NamedTuple):
 
     log_e_worse: _Reals  # [T, 5]
     log_e_not_worse: _Reals  # [T, 5]
-    verdict: NDArray[np.int8]  # [T, 5], standing after the look: 0 undecided, 1 worse, 2 not_worse
+    verdict: NDArray[np.int8]  # [T, 5], current after the look: 0 undecided, 1 worse, 2 not_worse
 
 
 @numba.njit(cache=True)
 def advance(looks: LookColumns, terms: RuleColumns, kept: Kept, path: Path) -> None:
-    """Fills `path`, changes `kept`."""
+    """Fills `path` and updates `kept`."""
     processes, count, begun = looks.clicks.shape
     clicks, leaves, given, correlation = looks.clicks, looks.leaves, looks.given, looks.correlation
     margins, log_windows, rhos, frozen = terms.margins, terms.log_windows, terms.rhos, kept.frozen
@@ -79,7 +79,9 @@ def advance(looks: LookColumns, terms: RuleColumns, kept: Kept, path: Path) -> N
     metrics, parts, own = margins.size, np.empty(len(PARTS)), np.empty(margins.size)
 
     def worse_of(t: int, j: int, m: int, rho: float) -> float:
-        """log of the mean e over the processes that have a metric, or with JOINT log loss and AUC; one that has not enough counts 1."""
+        """Returns the log of the mean e over the processes that have a metric (JOINT: both log loss and AUC); 1 where
+        there is not enough.
+        """
         total, some = -math.inf, 0
         for p in range(processes):
             if not (given[p, _LOG_LOSS] and given[p, _AUC] if m == _JOINT else given[p, m]):
@@ -153,7 +155,7 @@ def rescaled(total: float, level: float, spent: float) -> float:
 
 @numba.njit(cache=True)
 def _ready(m: int, of: _Reals, frozen: _Reals, clicks: int) -> bool:
-    """Whether a metric's leaves are defined; V of a click is fixed when they are for the first time."""
+    """Whether a metric's leaves are defined; their V per click is fixed when they are defined for the first time."""
     ready = clicks > 0
     for i in range(m, m + 2 if m == _CALIBRATION else m + 1):
         if not (clicks > 0 and of[LEAF_VARIANCE, i] > 0.0):
@@ -165,7 +167,7 @@ def _ready(m: int, of: _Reals, frozen: _Reals, clicks: int) -> bool:
 
 @numba.njit(cache=True)
 def _leaf(sign: float, beyond: float, of: _Reals, i: int, frozen: _Reals, rho: float) -> float:
-    """log e of sign * theta > beyond."""
+    """Returns log e of sign * theta > beyond."""
     variance = of[LEAF_VARIANCE, i] * of[LEAF_WEIGHT, i] * of[LEAF_WEIGHT, i]
     score = normal_score((sign * of[LEAF_THETA, i] - beyond) / math.sqrt(of[LEAF_VARIANCE, i]), of[LEAF_DF, i])
     return log_mixture(score * math.sqrt(variance), variance, frozen[i] * rho)
@@ -193,7 +195,7 @@ def _not_worse(m: int, of: _Reals, tolerance: float, frozen: _Reals, rho: float)
 
 @numba.njit(cache=True)
 def _joint(of: _Reals, r: float, margins: _Reals, frozen: _Reals, clicks: int, rho: float) -> float:
-    """log e of theta_LL + c theta_AUC beyond its margin; c and V of a click are fixed the first time."""
+    """Returns log e of theta_LL + c theta_AUC beyond its margin; c and V per click are fixed the first time."""
     theta, v, df = of[LEAF_THETA], of[LEAF_VARIANCE], of[LEAF_DF]
     if math.isnan(frozen[_COEFFICIENT]):
         frozen[_COEFFICIENT] = joint.scale(v[_LOG_LOSS], v[_AUC])

@@ -1,7 +1,7 @@
 """Two versions on the same impressions: from block sums of a pair to one `Statistic` per metric.
 
-Everything is oriented to *harm*: theta > 0 says that the candidate is worse than the baseline. A comparison's rows are
-(baseline served, candidate only scored); rows the other way round are turned by `oriented` and then added.
+Everything is oriented as *harm*: theta > 0 means that the candidate is worse than the baseline. A comparison's rows are
+(baseline served, candidate only scored); reversed rows are converted by `oriented` and then added.
 
 - log_loss: relative, (L_new - L_old) / L_old. With a margin m, S = (theta - m) W = sum l_new - (1 + m) l_old.
 - auc: the one-step (von Mises) estimate of AUC_old - AUC_new from placements against frozen reference curves. A
@@ -11,14 +11,14 @@ Everything is oriented to *harm*: theta > 0 says that the candidate is worse tha
   stored centred: every non-click adds (S1_new(s_new) - AUC_ref_new) - (S1_old(s_old) - AUC_ref_old)**, a click adds
   F0_new(s_new) - F0_old(s_old) uncentred. Then no constant is left, and sums made with different references
   (partitions, hours) add up: theta = -(PHI1 / n1 + PHI0 / n0). PHI0_SQ is of the centred term. A reference's error
-  enters in the second order only, as long as scores are distributed as in the reference: re-freeze it every few hours,
-  a shift of every score by d on the logit costs about 0.1 d**2 of AUC until then.
-- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; who was served
-  by both versions in a window has a row for either.
+  enters only in second order, as long as scores are distributed as in the reference: re-freeze it every few hours;
+  until then a shift of every score by d on the logit costs about 0.1 d**2 of AUC.
+- gauc: sum w_u D_u / sum w_u over (user, window) rows, of windows that begin after the comparison does; a user served
+  by both versions in a window has a row for each.
 - calibration: which total is closer to the clicks, harm = (|E_new - O| - |E_old - O|) / O. For a sign s this is above m
-  just when both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -, so it
-  takes two statistics, which `evidence` combines. It needs impressions that both versions served: the one that did not
-  choose the items looks under-predicting by selection alone.
+  if and only if both s (E_new + E_old - 2 O) / O > m ("mid") and s (E_new - E_old) / O > m ("gap") for s = + or s = -,
+  so it takes two statistics, which `evidence` combines. It needs impressions that both versions served: selection alone
+  makes a version that did not choose the items look under-predicting.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from streameval.compare.evidence.ratio import (
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
 
-COVERED = 0.9  # share of the impressions that must name their item for its errors to be known
+COVERED = 0.9  # share of the impressions that must name their item before errors are clustered by item
 MID, GAP = "calibration_mid", "calibration_gap"
 
 
 def oriented(sums: BlockSums) -> BlockSums:
-    """Rows of (candidate served, baseline scored) as rows of (baseline, candidate); its own inverse.
+    """Converts rows of (candidate served, baseline scored) to rows of (baseline, candidate); its own inverse.
 
-    Blocks int64[..., G, 8], scalars int64[..., 8]. Exact: the other's loss is the server's plus D. The strict sums assume
-    that the odds ratio was clipped on both sides, so that the bound holds for -D too.
+    Blocks int64[..., G, 8], scalars int64[..., 8]. Exact: the other's loss is the server's plus D. The strict sums
+    assume that the odds ratio was clipped on both sides, so that the bound holds for -D too.
     """
     scalars = sums.scalars.copy()
     scalars[..., cells.D_STRICT] *= -1
@@ -65,7 +65,7 @@ def oriented(sums: BlockSums) -> BlockSums:
 def _turned(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
     out = blocks.copy()
     for cell in (cells.D, cells.PAIR_PHI1, cells.PAIR_PHI0):
-        out[..., cell] *= -1  # np.negative(x, out=x) of a strided x is wrong in NumPy 2.4
+        out[..., cell] *= -1  # np.negative(x, out=x) with strided x is wrong in NumPy 2.4
     out[..., cells.PAIR_L] = blocks[..., cells.PAIR_L] + blocks[..., cells.D]
     out[..., cells.PAIR_P] = blocks[..., cells.PAIR_P_OTHER]
     out[..., cells.PAIR_P_OTHER] = blocks[..., cells.PAIR_P]
@@ -73,7 +73,7 @@ def _turned(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
-    """The same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5]."""
+    """Does the same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5]."""
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
     blocks[..., cells.G_WD] *= -1
     scalars[..., cells.G_W_WD] *= -1
@@ -82,7 +82,9 @@ def oriented_gauc(sums: BlockSums) -> BlockSums:
 
 
 def windows(total: BlockSums, before: BlockSums) -> BlockSums:
-    """Sums of looks t over windows j, exactly: totals [T, ...] less what was there when the windows began [J, ...] -> [T, J, ...]."""
+    """Returns the sums of looks t over windows j, exactly: totals [T, ...] less those at the starts of windows [J, ...]
+    -> [T, J, ...].
+    """
     items = None
     if total.items is not None and before.items is not None:
         items = total.items[:, None] - before.items[None]
@@ -90,13 +92,13 @@ def windows(total: BlockSums, before: BlockSums) -> BlockSums:
 
 
 def clicks(sums: BlockSums, weighed: bool = False) -> NDArray[np.int64]:
-    """Clicks int64[...] of pair rows; `weighed`: of a sampled log, as many as have the evidence."""
+    """Returns the clicks of pair rows, int64[...]; `weighed`: their effective number, for a sampled log."""
     out: NDArray[np.int64] = sums.blocks[..., cells.PAIR_Y].sum(axis=-1)
     return effective(out, sums.scalars[..., cells.PAIR_CLICKS_EXCESS]) if weighed else out
 
 
 def effective(total: NDArray[np.int64], excess: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(sum w)^2 / sum w^2 int64[...], whole ones, from sums of w and of w^2 - w; never more than sum w."""
+    """Returns (sum w)^2 / sum w^2 rounded down, int64[...], from sums of w and of w^2 - w; never more than sum w."""
     squares = total + np.maximum(excess, 0)
     out: NDArray[np.int64] = np.where(excess > 0, total.astype(np.float64) ** 2 / np.maximum(squares, 1), total).astype(
         np.int64
@@ -105,11 +107,13 @@ def effective(total: NDArray[np.int64], excess: NDArray[np.int64]) -> NDArray[np
 
 
 def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bool = False) -> Statistics:
-    """What `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G, 2], [..., 5].
+    """Returns what `Evidence.advance` takes: each [...], from pair rows [..., G, 8], [..., 8] and GAUC rows [..., G,
+    2], [..., 5].
 
-    v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are two-way
-    (`ratio.two_way`) where nearly all impressions name their item and there are enough of them. The variance of log_loss is at
-    least what the scores promise: a rare disaster is in the scores before it is in the clicks. `weighed`: of a sampled log.
+    v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are
+    two-way (`ratio.two_way`) if nearly all impressions name their item and there are enough items. The variance of
+    log_loss is at least what the scores themselves predict: a rare disaster shows in the scores before it does in the
+    clicks. `weighed`: the log is sampled.
     """
     by_user = _statistics(sums, gauc_sums, weighed)
     if sums.items is None or not sums.items[..., cells.PAIR_N].any():
@@ -117,8 +121,8 @@ def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: boo
     by_item = dict(_statistics(BlockSums(sums.items, np.zeros_like(sums.scalars))))
     covered = sums.items[..., cells.PAIR_N].sum(axis=-1) >= COVERED * sums.blocks[..., cells.PAIR_N].sum(axis=-1)
     clicked, n = (sums.blocks[..., c].sum(axis=-1) for c in (cells.PAIR_Y, cells.PAIR_N))
-    with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which carry nearly all of it
-        several = clicked / np.maximum(clicks(sums, weighed), 1)  # what a click counts for
+    with np.errstate(divide="ignore", invalid="ignore"):  # of the clicks, which contribute nearly all of it
+        several = clicked / np.maximum(clicks(sums, weighed), 1)  # the weight of an effective click
         v_iid = np.where(clicked > 0, several * (2.0 + by_user[MID].theta) ** 2 * (1.0 - clicked / n) / clicked, np.nan)
     by_item[MID] = replace(by_item[MID], v_iid=v_iid)
     return Statistics.of(
@@ -141,13 +145,15 @@ def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bo
 
 
 def gauc_sums(rows: NDArray[np.int64]) -> BlockSums:
-    """Of GAUC rows int64[..., width], or of other rows of their form."""
+    """Splits GAUC rows int64[..., width], or other rows of the same form, into blocks and scalars."""
     blocks, scalars = (np.ascontiguousarray(part) for part in np.split(rows, (cells.BLOCKS * cells.GAUC_CELLS,), -1))
     return BlockSums(blocks.reshape(*rows.shape[:-1], cells.BLOCKS, cells.GAUC_CELLS), scalars)
 
 
 def gauc_statistic(sums: BlockSums) -> Statistic:
-    """Of GAUC rows alone, or of other rows of their form; harm, more being better: [..., G, 2], [..., 5] -> [...]."""
+    """From GAUC rows alone, or other rows of the same form where more is better; in harm: [..., G, 2], [..., 5] ->
+    [...].
+    """
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
     out = np.empty((math.prod(shape), STATISTIC_FIELDS))
     _gauc(
@@ -159,9 +165,9 @@ def gauc_statistic(sums: BlockSums) -> Statistic:
 
 
 def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
-    """By how much each block moves log_loss and auc, float64[..., G] each: v_clu is the sum of their squares, but for G / (G - 1).
+    """Returns how much each block moves log_loss and auc, float64[..., G] each; NaN where the metric is undefined.
 
-    NaN where the metric is undefined.
+    v_clu is the sum of their squares, up to G / (G - 1).
     """
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
     out = np.empty((2, math.prod(shape), groups))
@@ -238,6 +244,8 @@ def _gauc(blocks: NDArray[np.int64], scalars: NDArray[np.int64], out: NDArray[np
 
 
 def level(served: BlockSums) -> Statistic:
-    """E / O - 1 of a version on what it served itself; served rows [..., G, 8] -> [...]. Either sign is harm beyond the dead band."""
+    """Returns E / O - 1 of a version over what it served; rows [..., G, 8] -> [...]. Either sign is harm beyond the
+    dead band.
+    """
     y = served.blocks[..., cells.Y].astype(np.float64)
     return ratio(served.blocks[..., cells.P] / SCALE - y, y)

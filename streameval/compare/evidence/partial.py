@@ -1,7 +1,8 @@
 """The difference of two versions' partial AUCs: from a pair's piece to a `Statistic`, on the standardised scale.
 
-theta = -(mean over clicks + mean over non-clicks of what the other version places higher), as the AUC's (`paired`), times
-1 / ((high - low) (2 - low - high)), so that 0.5 is chance and 1 perfect whatever the range (McClish 1989).
+theta = -(mean over clicks + mean over non-clicks of how much higher the other version places them), as for AUC
+(`paired`), times 1 / ((high - low) (2 - low - high)), so that 0.5 is chance and 1 perfect whatever the range (McClish
+1989).
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ from streameval.sketches.blocks import BLOCKS, SCALE
 
 
 class PartialAuc:
-    """Over the false positive rates [low, high]."""
+    """The partial AUC over false positive rates in [low, high]."""
 
     def __init__(self, low: float, high: float) -> None:
         self._low, self._high = low, high
 
     def turned(self, piece: Ints) -> Ints:
-        """A piece of (candidate served, baseline scored) as one of (baseline, candidate), int64[..., width]; its own inverse."""
+        """Converts a piece of (candidate served, baseline scored) to (baseline, candidate), int64[..., width]; its own
+        inverse.
+        """
         out = piece.copy()
         users = _cells(piece, P_USERS)
         for own, phi in ((P_SERVER1, P_PHI1), (P_SERVER0, P_PHI0)):
@@ -46,7 +49,7 @@ class PartialAuc:
         return out
 
     def statistic(self, piece: Ints) -> Statistic:
-        """Of pieces int64[..., width]: [...], in harm."""
+        """From pieces int64[..., width]: the statistic in harm, [...]."""
         by_user = _two_means(_cells(piece, P_USERS), piece[..., P_PHI1_SQ] / SCALE, piece[..., P_PHI0_SQ] / SCALE)
         items = _cells(piece, P_ITEMS)
         covered = items[..., P_N].sum(axis=-1) >= COVERED * _cells(piece, P_USERS)[..., P_N].sum(axis=-1)
@@ -56,7 +59,9 @@ class PartialAuc:
         return replace(found, theta=theta, v_clu=v_clu, v_iid=v_iid)
 
     def levels(self, piece: Ints) -> tuple[float | None, float | None]:
-        """Standardised partial AUC of baseline and candidate, from a piece int64[width]; None: a label is missing."""
+        """Returns the standardised partial AUC of baseline and candidate, from a piece int64[width]; None: a label is
+        missing.
+        """
         n, y, phi1, phi0 = _cells(piece, P_USERS).sum(axis=0).tolist()
         if not 0 < y < n:
             return None, None
@@ -66,7 +71,7 @@ class PartialAuc:
         return old, new
 
     def reason(self, piece: Ints) -> str | None:
-        """Why a piece tells nothing; None: it does."""
+        """Returns why a piece gives no estimate; None if it does."""
         return None if np.isfinite(self.statistic(piece).theta) else "too_few_clicks"
 
 

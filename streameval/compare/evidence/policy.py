@@ -1,11 +1,11 @@
-"""What two versions' own policies would have earned: from a pair's piece to a relative difference.
+"""The value that two versions' own policies would have earned: from a pair's piece to a relative difference.
 
-V = sum w v / sum w of either policy (self-normalised; Swaminathan and Joachims 2015), r = V_new / V_old, harm is 1 - r. What an impression
-adds to r is r (w_new v / A_new - w_new / W_new - w_old v / A_old + w_old / W_old) with A = sum w v and W = sum w, hence the variance between
-blocks, and the one as if impressions were independent.
+V = sum w v / sum w for each policy (self-normalised; Swaminathan and Joachims 2015), r = V_new / V_old, harm is 1 - r.
+An impression adds r (w_new v / A_new - w_new / W_new - w_old v / A_old + w_old / W_old) to r, with A = sum w v and W =
+sum w; hence the variance between blocks, and the one as if impressions were independent.
 
-A few heavy weights make neither a normal sum nor an error that can be estimated: evidence requires `FEWEST_EFFECTIVE`
-effective samples of either policy's weights, and of its weighted values, and no weight above `MOST_OF_WEIGHTS` of their
+With a few heavy weights, neither is the sum normal nor can its error be estimated: evidence requires `FEWEST_EFFECTIVE`
+effective samples of each policy's weights, and of its weighted values, and no weight above `MOST_OF_WEIGHTS` of their
 sum. A policy's mean weight is 1 if the propensities are right, whatever the policy; if it is not, within its error,
 nothing is reported.
 """
@@ -37,13 +37,15 @@ from streameval.compare.ledger.wide_sums import REAL, SQUARE, reals, squares
 from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.weight_classes import class_ends
 
-_BEYOND, _LEAST_BLOCKS = 4.0, 30  # standard errors of the mean weight from 1; blocks from which its error is believed
-_OTHER = (2, 3, 0, 1)  # the terms with the versions exchanged
-_ROUNDED = 1e-3  # of logged propensities: no fault
+_BEYOND, _LEAST_BLOCKS = 4.0, 30  # standard errors of the mean weight from 1; blocks needed to estimate that error
+_OTHER = (2, 3, 0, 1)  # the terms with the versions swapped
+_ROUNDED = 1e-3  # tolerated rounding of logged propensities
 
 
 def turned(piece: Ints) -> Ints:
-    """A piece of (candidate served, baseline scored) as one of (baseline, candidate); int64[..., width]; its own inverse."""
+    """Converts a piece of (candidate served, baseline scored) to (baseline, candidate), int64[..., width]; its own
+    inverse.
+    """
     out = piece.copy()
     for side in (L_USERS, L_ITEMS):
         old, new = _cells(piece, side), _cells(out, side)
@@ -61,7 +63,9 @@ def turned(piece: Ints) -> Ints:
 
 
 def statistic(piece: Ints) -> Statistic:
-    """Of pieces int64[..., width]: [...]. Where it is not to be relied on it has no blocks, and no degrees of freedom."""
+    """From pieces int64[..., width]: the statistic, [...]. Where it is unreliable it has no blocks and no degrees of
+    freedom.
+    """
     users, items = _cells(piece, L_USERS), _cells(piece, L_ITEMS)
     by_user, slope = _relative(users)
     with np.errstate(invalid="ignore"):
@@ -74,7 +78,9 @@ def statistic(piece: Ints) -> Statistic:
 
 
 def is_enough(piece: Ints) -> NDArray[np.bool_]:
-    """Whether both policies have effective samples enough, and none of their weights is too large a part; bool[...]."""
+    """Whether both policies have enough effective samples, and none of their weights is too large a share;
+    bool[...].
+    """
     totals, moments = _terms(_cells(piece, L_USERS)).sum(axis=-2), _moments(piece)
     out = np.ones(piece.shape[:-1], np.bool_)
     for term in range(TERMS):
@@ -89,7 +95,9 @@ def is_enough(piece: Ints) -> NDArray[np.bool_]:
 
 
 def is_inconsistent(piece: Ints) -> NDArray[np.bool_]:
-    """Whether a policy's mean weight is further from 1 than chance explains: 4 standard errors between blocks of users; bool[...]."""
+    """Whether a policy's mean weight is further from 1 than chance explains: 4 standard errors between blocks of users;
+    bool[...].
+    """
     users = _cells(piece, L_USERS)
     n, out = users[..., L_N].astype(np.float64), np.zeros(piece.shape[:-1], np.bool_)
     some = (n > 0.0).sum(axis=-1) >= _LEAST_BLOCKS
@@ -105,13 +113,15 @@ def is_inconsistent(piece: Ints) -> NDArray[np.bool_]:
 
 
 def levels(piece: Ints) -> tuple[float | None, float | None]:
-    """Worth per impression under the policies of baseline and candidate, from a piece int64[width]; None: not known."""
+    """Returns the value per impression under the policies of baseline and candidate, from a piece int64[width]; None:
+    not known.
+    """
     w0, a0, w1, a1 = _terms(_cells(piece, L_USERS)).sum(axis=0).tolist()
     return a0 / w0 if w0 > 0.0 else None, a1 / w1 if w1 > 0.0 else None
 
 
 def reason(piece: Ints) -> str | None:
-    """Why a piece tells nothing; None: it does."""
+    """Returns why a piece gives no estimate; None if it does."""
     if not piece.any():
         return "no_policy"
     if bool(is_inconsistent(piece)):
@@ -126,7 +136,7 @@ def _cells(piece: Ints, side: int) -> Ints:
 
 
 def _terms(cells: Ints) -> Reals:
-    """Weight and weighted worth of the server, then of the other, by block: float64[..., G, 4]."""
+    """Returns weight and weighted value of the server, then of the other version, by block: float64[..., G, 4]."""
     sides = [(cells[..., L_WEIGHT + one] / E_UNIT, reals(cells, L_WORTH + REAL * one)) for one in range(2)]
     return np.stack([term for side in sides for term in side], axis=-1)
 
@@ -139,7 +149,7 @@ def _moments(piece: Ints) -> Reals:
 
 
 def _relative(cells: Ints) -> tuple[Statistic, Reals]:
-    """In harm, and what a unit of each term moves it by, float64[..., 4]."""
+    """Returns the statistic in harm, and its derivative by each term, float64[..., 4]."""
     terms = _terms(cells)
     total = terms.sum(axis=-2)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -3,10 +3,11 @@
     dev_g = (A_g - theta W_g) / W,   v_clu = G / (G - 1) * sum_g dev_g**2     (random groups; linearised ratio)
     v_iid = (sum a**2 - 2 theta sum a w + theta**2 sum w**2) / W**2           (as if impressions were independent)
 
-(Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, a block's
-are not either, blocks are. v_clu has the noise of few blocks, so its use is always with a t of `df` degrees; v_iid is
-only a floor. `df` is the effective number of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users
-there are fewer blocks than non-empty ones. Errors that items share are in blocks of items, and `two_way` puts both together.
+(Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, so single
+impressions cannot give the variance, but blocks of users are independent. v_clu is noisy when there are few blocks, so
+it is always used with a t distribution of `df` degrees of freedom; v_iid is only a floor. `df` is the effective number
+of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users there are fewer blocks than non-empty
+ones. Errors clustered by item come from blocks of items, and `two_way` combines both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 FEWEST_ITEMS = 30  # non-empty blocks of items
-STATISTIC_FIELDS = 7  # of a `Statistic`, where they are packed
+STATISTIC_FIELDS = 7  # number of packed fields of a `Statistic`
 THETA, WEIGHT, V_CLU, V_IID, DF, USED_BLOCKS, V_FLOOR = range(STATISTIC_FIELDS)
 
 
@@ -48,28 +49,31 @@ class Statistic:
             object.__setattr__(self, "v_floor", np.broadcast_to(self.v_floor, np.shape(self.theta)))
 
     def variance(self) -> Reals:
-        """The largest of the three (NaN if undefined): clustering must not hurt, negative correlation and luck must not help."""
+        """Returns the largest of the three (NaN if undefined): clustering must not hurt, negative correlation and luck
+        must not help.
+        """
         out: Reals = np.maximum(np.maximum(self.v_clu, self.v_iid), self.v_floor)
         return out
 
     def stderr(self) -> Reals:
-        """Square root of the variance."""
+        """Returns the square root of the variance."""
         out: Reals = np.sqrt(self.variance())
         return out
 
     def __getitem__(self, key: object) -> Statistic:
-        """The same part of every field."""
+        """Returns the same part of every field."""
         return Statistic(*(getattr(self, f.name)[key] for f in fields(self)))
 
     def __neg__(self) -> Statistic:
-        """The other direction."""
+        """Returns the statistic with the opposite sign."""
         return replace(self, theta=-self.theta)
 
 
-# Kernels, not NumPy sums: one order of additions whatever the leading shape, so looks give the same bits one by one or in bulk.
+# Kernels, not NumPy sums: additions happen in the same order whatever the leading shape, so looks give the same bits
+# one by one or in bulk.
 @numba.njit(cache=True)
 def ratio_of(a: Reals, w: Reals, saa: float, saw: float, sww: float, out: Reals) -> None:
-    """Fills out float64[FIELDS], fields of `Statistic`, from block sums float64[G] and sums over impressions."""
+    """Fills out float64[FIELDS], the fields of a `Statistic`, from block sums float64[G] and sums over impressions."""
     total_a, total_w, squares, some = 0.0, 0.0, 0.0, 0
     for g in range(a.size):
         total_a += a[g]
@@ -92,7 +96,7 @@ def ratio_of(a: Reals, w: Reals, saa: float, saw: float, sww: float, out: Reals)
 
 @numba.njit(cache=True)
 def two_means_of(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: float, out: Reals) -> None:
-    """The same for `two_means`."""
+    """Does the same for `two_means`."""
     sum1, n1, sum0, n0, squares, some = 0.0, 0.0, 0.0, 0.0, 0.0, 0
     for g in range(a1.size):
         sum1 += a1[g]
@@ -125,7 +129,7 @@ def _two_means(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: fl
 
 @cache
 def _each(function: Callable[..., None], kinds: str, shape: str) -> Callable[..., Reals]:
-    """The function for arrays of any leading shape. Made when it is first needed: an import should not take that long."""
+    """Returns the function for arrays of any leading shape. Built on first use: it takes too long for an import."""
     made: Callable[..., Reals] = numba.guvectorize([kinds], shape, nopython=True, cache=True)(function)
     return made
 
@@ -133,7 +137,9 @@ def _each(function: Callable[..., None], kinds: str, shape: str) -> Callable[...
 def ratio(
     a: Reals, w: Reals, saa: Reals | float = 0.0, saw: Reals | float = 0.0, sww: Reals | float = 0.0
 ) -> Statistic:
-    """sum a / sum w of block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w: float64[...], 0 if unknown."""
+    """Returns sum a / sum w from block sums a, w: float64[..., G]; sums over impressions of a*a, a*w, w*w:
+    float64[...], 0 if unknown.
+    """
     each = _each(_ratio, "(f8[:],f8[:],f8,f8,f8,f8[:],f8[:])", "(g),(g),(),(),(),(k)->(k)")
     return unpacked(each(a, w, saa, saw, sww, np.empty(STATISTIC_FIELDS)))
 
@@ -141,22 +147,24 @@ def ratio(
 def two_means(
     a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: Reals | float = 0.0, saa0: Reals | float = 0.0
 ) -> Statistic:
-    """sum a1 / sum w1 + sum a0 / sum w0 of block sums float64[..., G], for terms of clicks (1) and of non-clicks (0).
+    """Returns sum a1 / sum w1 + sum a0 / sum w0 from block sums float64[..., G], for terms of clicks (1) and of
+    non-clicks (0).
 
-    One deviation per block has both terms, hence their covariance (Obuchowski 1997, Biometrics 53:567). Weight and
-    df are those of the clicks, which carry nearly all the variance.
+    Each block has a single deviation with both terms, which includes their covariance (Obuchowski 1997, Biometrics
+    53:567). Weight and df are those of the clicks, which contribute nearly all the variance.
     """
     each = _each(_two_means, "(f8[:],f8[:],f8[:],f8[:],f8,f8,f8[:],f8[:])", "(g),(g),(g),(g),(),(),(k)->(k)")
     return unpacked(each(a1, w1, a0, w0, saa1, saa0, np.empty(STATISTIC_FIELDS)))
 
 
 def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
-    """One estimate whose errors are shared within users and within items, from the same sums in blocks of either; fields [...].
+    """Combines estimates from the same sums in blocks of users and of items into one with two-way clustered errors;
+    fields [...].
 
-    v = max(v_user, v_item, v_user + v_item - v_iid), for what both have is counted twice (Cameron, Gelbach and Miller
-    2011, Journal of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is careful, by a factor of 2
-    at most. `df` is the smaller one. Blocks are those of users, which the floor counts: a catalogue may well have fewer
-    items than blocks. Undefined where either is.
+    v = max(v_user, v_item, v_user + v_item - v_iid), because what both contain is counted twice (Cameron, Gelbach and
+    Miller 2011, Journal of Business and Economic Statistics 29:238); an unknown v_iid is 0, which is conservative by a
+    factor of up to 2. `df` is the smaller one. `blocks` are those of users, which the floor counts: a catalogue may
+    well have fewer items than blocks. Undefined where either is.
     """
     v_iid = np.maximum(by_user.v_iid, by_item.v_iid)
     both = by_user.v_clu + by_item.v_clu - v_iid
@@ -170,7 +178,9 @@ def two_way(by_user: Statistic, by_item: Statistic) -> Statistic:
 
 
 def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statistic) -> Statistic:
-    """`two_way` where `on` (bool[...]) and there are enough items to tell what they share, else as it is."""
+    """Returns `two_way` where `on` (bool[...]) and there are enough items to estimate what they share, else
+    `by_user`.
+    """
     on = on & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
     if not on.any():
         return by_user
@@ -181,31 +191,31 @@ def where_clustered(on: NDArray[np.bool_], by_user: Statistic, by_item: Statisti
 
 
 def unpacked(packed: Reals) -> Statistic:
-    """Views of float64[..., FIELDS]."""
+    """Returns views of float64[..., FIELDS]."""
     return Statistic(*(packed[..., i] for i in range(STATISTIC_FIELDS)))
 
 
 class Statistics(Mapping[str, Statistic]):
-    """Statistics of one shape by name, side by side: `packed` float64[k, ..., FIELDS], as kernels read them."""
+    """Statistics of one shape by name, packed together: `packed` float64[k, ..., FIELDS], as kernels read them."""
 
     def __init__(self, names: Sequence[str], packed: Reals) -> None:
         self.names, self.packed = tuple(names), packed
 
     @classmethod
     def of(cls, some: Mapping[str, Statistic]) -> Statistics:
-        """The same, packed. ValueError when they differ in shape."""
+        """Packs statistics. ValueError if they differ in shape."""
         if isinstance(some, Statistics):
             return some
         fields_of = [np.stack([getattr(one, f.name) for f in fields(one)], axis=-1) for one in some.values()]
         return cls(tuple(some), np.array(fields_of, np.float64))
 
     def without(self, *names: str) -> Statistics:
-        """All but some."""
+        """Returns the statistics without some."""
         keep = [i for i, name in enumerate(self.names) if name not in names]
         return self if len(keep) == len(self.names) else Statistics([self.names[i] for i in keep], self.packed[keep])
 
     def theta(self, name: str) -> Reals:
-        """The estimate alone."""
+        """Returns only the estimate."""
         out: Reals = self.packed[self.names.index(name), ..., THETA]
         return out
 

@@ -1,10 +1,10 @@
 """Log loss of two versions as if everything had been shown equally often: from a pair's piece to a relative difference.
 
-theta = sum w (l_new - l_old) / sum w l_old with w = 1 / propensity: a ratio of sums by block (`ratio`), as the log loss
-is one, so the self-normalised estimates of both versions have the same sum of weights, and it cancels. A few heavy
-weights make neither a normal sum nor an error that can be estimated: evidence requires `FEWEST_EFFECTIVE` samples, (sum
-w)**2 / sum w**2, and no weight above `MOST_OF_WEIGHTS` of their sum, of which classes of weights give a bound from
-above that is at most a quarter too large.
+theta = sum w (l_new - l_old) / sum w l_old with w = 1 / propensity: a ratio of sums by block (`ratio`), like the log
+loss. The self-normalised estimates of both versions have the same sum of weights, which cancels. With a few heavy
+weights, neither is the sum normal nor can its error be estimated: evidence requires `FEWEST_EFFECTIVE` samples, (sum
+w)**2 / sum w**2, and no weight above `MOST_OF_WEIGHTS` of their sum. Counts by class of weight give an upper bound of
+the largest weight that is too large by at most a quarter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ MOST_OF_WEIGHTS = 0.05
 
 
 def turned(piece: Ints) -> Ints:
-    """A piece of (candidate served, baseline scored) as one of (baseline, candidate); int64[..., width]; its own inverse."""
+    """Converts a piece of (candidate served, baseline scored) to (baseline, candidate), int64[..., width]; its own
+    inverse.
+    """
     out = piece.copy()
     for side in (E_USERS, E_ITEMS):
         cells = out[..., side : side + BLOCKS * SNIPS_CELLS].reshape(*out.shape[:-1], BLOCKS, SNIPS_CELLS)
@@ -58,7 +60,9 @@ def turned(piece: Ints) -> Ints:
 
 
 def statistic(piece: Ints) -> Statistic:
-    """Of pieces int64[..., width]: [...]. Without enough effective samples it has no blocks, and no degrees of freedom."""
+    """From pieces int64[..., width]: the statistic, [...]. Without enough effective samples it has no blocks and no
+    degrees of freedom.
+    """
     users, items = (_cells(piece, side) for side in (E_USERS, E_ITEMS))
     squares = _squares(piece)
     loss, d = users[..., E_LOSS] / E_UNIT, users[..., E_D] / E_UNIT
@@ -75,7 +79,7 @@ def statistic(piece: Ints) -> Statistic:
 
 
 def is_enough(piece: Ints) -> NDArray[np.bool_]:
-    """Whether there are effective samples enough, and no weight is too large a part; bool[...]."""
+    """Whether there are enough effective samples, and no weight is too large a share; bool[...]."""
     total = _cells(piece, E_USERS)[..., E_WEIGHT].sum(axis=-1) / E_UNIT
     squares = _squares(piece)[..., E_WW]
     classes = piece[..., E_CLASSES:]
@@ -88,13 +92,15 @@ def is_enough(piece: Ints) -> NDArray[np.bool_]:
 
 
 def levels(piece: Ints) -> tuple[float | None, float | None]:
-    """Self-normalised log loss of baseline and candidate, from a piece int64[width]; None: nothing has a propensity."""
+    """Returns the self-normalised log loss of baseline and candidate, from a piece int64[width]; None: nothing has a
+    propensity.
+    """
     weight, loss, d = (_cells(piece, E_USERS).sum(axis=0)[k] / E_UNIT for k in (E_WEIGHT, E_LOSS, E_D))
     return (float(loss / weight), float((loss + d) / weight)) if weight > 0.0 else (None, None)
 
 
 def reason(piece: Ints) -> str | None:
-    """Why a piece int64[width] tells nothing; None: it does."""
+    """Returns why a piece int64[width] gives no estimate; None if it does."""
     if not piece.any():
         return "no_propensities"
     return None if bool(is_enough(piece)) else "too_few_effective_samples"

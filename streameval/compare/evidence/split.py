@@ -1,8 +1,8 @@
 """Two versions live on disjoint users (canary, A/B): from served block sums by hour to one `Statistic` per metric.
 
 Arms are compared within the hour and combined with weights n_A n_B / (n_A + n_B) (Cochran 1954; Mantel and Haenszel
-1959), so a ramp from 1% to 50% over a diurnal CTR is no Simpson reversal: both arms are standardised to the same hours.
-For a component x (click, loss, pClick: per impression; placements: per click, per non-click) and an arm,
+1959), so a ramp from 1% to 50% over a daily cycle of the CTR is no Simpson reversal: both arms are standardised to the
+same hours. For a component x (click, loss, pClick: per impression; placements: per click, per non-click) and an arm,
 
     M_x = sum_h om_h mean_x,h        dev_x,g = sum_h om_h (X_g,h - mean_x,h N_g,h) / n_h        om_h the weight above
 
@@ -10,9 +10,9 @@ are sums over hours (`StrataSums`), and every metric is a smooth function of the
 method. v = v_A + v_B (users are disjoint) with Welch's degrees of freedom (Welch 1947).
 
 - log_loss: NE_new / NE_old - 1 with NE = M_l / (Om H(M_y / Om)) the normalised entropy (He et al. 2014, section 3). Raw
-  log loss of two arms differs by who happened to click; that noise cancels here almost wholly.
+  log loss of two arms differs by who happened to click; that noise cancels here almost entirely.
 - auc: AUC_old - AUC_new by placements, PHI0 centred (`paired`).
-- calibration: MID and GAP (`paired`) of E / O of either arm on what it served.
+- calibration: MID and GAP (`paired`) of E / O of each arm over what it served.
 """
 
 from __future__ import annotations
@@ -43,20 +43,23 @@ from streameval.sketches.blocks import SCALE
 
 _NAMES = ("log_loss", "auc", MID, GAP)
 _LOG_LOSS, _AUC, _MID, _GAP = range(4)
-# totals of an arm: om and the M's, and om of clicks and of non-clicks; the first six have deviations too (those of OM: shares)
+# totals of an arm: om and the M's, and om of clicks and of non-clicks; the first six have deviations too (for OM,
+# shares)
 OM, M_CLICKS, _M_L, M_PREDICTED, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
 TOTALS, DEVS = 8, 6
-_CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # where a component is in a row of the ledger
+_CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # column of each component in a row of the ledger
 _IMPRESSIONS, _CLICKS, _OTHERS = range(3)  # what a component is a mean over
 _OVER = (_IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _CLICKS, _OTHERS)
 _OM_OF = (OM, _OM1, _OM0)  # the weight of an hour's impressions, clicks and non-clicks
-_V_LOSS, _V_LOSS_CLICK, _V_CLICK, _V_PHI1, _V_PHI0 = range(5)  # of what `spread` gives
+_V_LOSS, _V_LOSS_CLICK, _V_CLICK, _V_PHI1, _V_PHI0 = range(5)  # columns of `spread`
 SPREADS = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StrataSums:
-    """Additive over hours: `totals` float64[..., 2, 8] and `devs` float64[..., 2, 6, G], arm 0 the baseline."""
+    """Sums that are additive over hours: `totals` float64[..., 2, 8] and `devs` float64[..., 2, 6, G], arm 0 the
+    baseline.
+    """
 
     totals: Reals
     devs: Reals
@@ -68,13 +71,13 @@ class StrataSums:
         return StrataSums(self.totals - other.totals, self.devs - other.devs)
 
     def sum(self, axis: int = 0) -> StrataSums:
-        """Over hours (an axis counted from the front), in order."""
+        """Returns the sum over hours (an axis counted from the front), added in order."""
         return StrataSums(self.totals.cumsum(axis).take(-1, axis), self.devs.cumsum(axis).take(-1, axis))
 
 
 def strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64]) -> StrataSums:
-    """One stratum per leading index from served rows int64[..., G, 8] of the two arms in the same hour. An hour that one of
-    them lacks weighs nothing.
+    """Returns one stratum per leading index from the arms' served rows int64[..., G, 8] of the same hour; an hour
+    without one of the arms has weight 0.
     """
     shape, groups = baseline.shape[:-2], baseline.shape[-2]
     count = math.prod(shape)
@@ -84,10 +87,10 @@ def strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64]) -> StrataS
 
 
 def statistics(sums: StrataSums, spreads: Reals | None = None, items: StrataSums | None = None) -> dict[str, Statistic]:
-    """What `Evidence.advance` takes, each [...], from sums of strata [...].
+    """Returns what `Evidence.advance` takes, each [...], from sums of strata [...].
 
-    `spreads` float64[..., 2, 5]: sums of what `spread` gives, without which `v_iid` is 0: not known. `items`: the same strata by
-    block of items, for variances by both (`ratio.two_way`): the arms' users differ, their items are the same.
+    `spreads` float64[..., 2, 5]: sums of `spread`, without which `v_iid` is 0 (not known). `items`: the same strata by
+    block of items, for two-way variances (`ratio.two_way`): the arms' users differ, their items are the same.
     """
     shape = sums.totals.shape[:-2]
     out = np.empty((len(_NAMES), math.prod(shape), STATISTIC_FIELDS))
@@ -106,10 +109,12 @@ def statistics(sums: StrataSums, spreads: Reals | None = None, items: StrataSums
 
 
 def spread(rows: NDArray[np.int64], scalars: NDArray[np.int64]) -> Reals:
-    """What impressions of one hour differ by, float64[2, 5], additive over hours, from the arms' rows int64[2, G, 8], scalars int64[2, k].
+    """Returns the variation between impressions of one hour, float64[2, 5], additive over hours, from the arms' rows
+    int64[2, G, 8] and scalars int64[2, k].
 
-    Sums of squares about the mean of log loss, of both, of clicks, and of placements of clicks and of non-clicks, each times
-    the square of what one impression weighs in `strata`; of a sampled log, by the squares of its weights.
+    These are sums of squares about the mean of log loss, of products of log loss and click, of squares of clicks, and
+    of placements of clicks and of non-clicks, each times the squared weight of an impression in `strata`; for a sampled
+    log, with the squares of its weights.
     """
     totals = rows.sum(axis=1)
     out = np.zeros((2, SPREADS))
@@ -121,7 +126,7 @@ def spread(rows: NDArray[np.int64], scalars: NDArray[np.int64]) -> Reals:
     weigh, weigh1, weigh0 = ((m[::-1] / m.sum()) ** 2 for m in (n, y, n - y))
     out[:, _V_LOSS] = weigh * (squares[:, cells.LOSS_SQ] - loss * loss / n)
     out[:, _V_LOSS_CLICK] = weigh * (squares[:, cells.LOSS_Y] - loss * y / n)
-    of_clicks, of_others = scalars[:, cells.CLICKS_EXCESS], scalars[:, cells.OTHERS_EXCESS]  # 0 where all weigh 1
+    of_clicks, of_others = scalars[:, cells.CLICKS_EXCESS], scalars[:, cells.OTHERS_EXCESS]  # 0 if all weights are 1
     out[:, _V_CLICK] = weigh * (y + of_clicks - y * y / n)
     out[:, _V_PHI1] = weigh1 * (squares[:, cells.PHI1_SQ] * (1.0 + of_clicks / y) - phi1 * phi1 / y)
     out[:, _V_PHI0] = weigh0 * (squares[:, cells.PHI0_SQ] * (1.0 + of_others / (n - y)) - phi0 * phi0 / (n - y))
@@ -129,9 +134,10 @@ def spread(rows: NDArray[np.int64], scalars: NDArray[np.int64]) -> Reals:
 
 
 def deviations(sums: StrataSums) -> tuple[Reals, Reals]:
-    """By how much each block of either arm moves log_loss and auc, float64[..., 2 G] each, from sums of strata [...].
+    """Returns how much each block of either arm moves log_loss and auc, float64[..., 2 G] each, from sums of strata
+    [...].
 
-    v_clu is the sum of their squares, but for the correction for few blocks. NaN where the metric is undefined.
+    v_clu is the sum of their squares, up to the correction for few blocks. NaN where the metric is undefined.
     """
     shape, groups = sums.totals.shape[:-2], sums.devs.shape[-1]
     out = np.empty((2, math.prod(shape), 2 * groups))
@@ -141,19 +147,21 @@ def deviations(sums: StrataSums) -> tuple[Reals, Reals]:
 
 
 def clicks(baseline: NDArray[np.int64], candidate: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Clicks of the arm that has fewer, int64[...], from served rows [..., G, 8] summed over hours: what the evidence floor counts."""
+    """Returns the clicks of the arm with fewer, int64[...], from served rows [..., G, 8] summed over hours: what the
+    evidence floor counts.
+    """
     out: NDArray[np.int64] = np.minimum(baseline[..., cells.Y].sum(axis=-1), candidate[..., cells.Y].sum(axis=-1))
     return out
 
 
 def _flat(sums: StrataSums) -> tuple[Reals, Reals]:
-    """Totals and deviations with one leading axis."""
+    """Returns totals and deviations with one leading axis."""
     return sums.totals.reshape(-1, 2, TOTALS), sums.devs.reshape(-1, 2, DEVS, sums.devs.shape[-1])
 
 
 @numba.njit(inline="always")
 def _many(n: float, y: float, over: int) -> float:
-    """Impressions, clicks or non-clicks."""
+    """Returns the number of impressions, clicks or non-clicks."""
     return n if over == _IMPRESSIONS else (y if over == _CLICKS else n - y)
 
 
@@ -167,7 +175,7 @@ def _comparable(t: Reals) -> bool:
 
 @numba.njit(inline="always")
 def _levels(t: Reals) -> tuple[float, float, float]:
-    """(NE, the slope of log H at the CTR, E / O) of an arm, `t` float64[8]; H in nats."""
+    """Returns (NE, the slope of log H at the CTR, E / O) of an arm, `t` float64[8]; H in nats."""
     c = t[M_CLICKS] / t[OM]
     entropy = -c * math.log(c) - (1.0 - c) * math.log(1.0 - c)
     return t[_M_L] / t[OM] / entropy, math.log((1.0 - c) / c) / entropy, t[M_PREDICTED] / t[M_CLICKS]
@@ -184,7 +192,7 @@ def _strata(baseline: NDArray[np.int64], candidate: NDArray[np.int64], totals: R
                 total = 0
                 for g in range(groups):
                     total += rows[g, _CELLS[c]]
-                sums[arm, c] = total if c <= M_CLICKS else total / SCALE  # counts are exact, the others in fixed point
+                sums[arm, c] = total if c <= M_CLICKS else total / SCALE  # counts are exact, the others fixed-point
         for over in range(3):
             old, new = _many(sums[0, OM], sums[0, M_CLICKS], over), _many(sums[1, OM], sums[1, M_CLICKS], over)
             if old <= 0.0 or new <= 0.0:
@@ -218,7 +226,7 @@ def _deviations(totals: Reals, devs: Reals, out: Reals) -> None:
         for arm in range(2):
             ne[arm], slope[arm], _ = _levels(t[arm])
         for arm in range(2):
-            sign = 2.0 * arm - 1.0  # of the candidate's share in NE_new / NE_old; less is harm in AUC
+            sign = 2.0 * arm - 1.0  # of the candidate's part in NE_new / NE_old; for AUC less is harm
             for g in range(groups):
                 d = devs[i, arm, :, g]
                 log_ne = d[_M_L] / t[arm, _M_L] - slope[arm] * d[M_CLICKS] / om
@@ -228,7 +236,7 @@ def _deviations(totals: Reals, devs: Reals, out: Reals) -> None:
 
 @numba.njit(inline="always")
 def _theta(t: Reals, ne: Reals, over: Reals, out: Reals) -> None:
-    """Fills theta of every metric, `out` float64[4, FIELDS]."""
+    """Fills in theta of every metric, `out` float64[4, FIELDS]."""
     out[_LOG_LOSS, THETA] = ne[1] / ne[0] - 1.0
     out[_AUC, THETA] = (t[0, _M_PHI1] - t[1, _M_PHI1]) / t[0, _OM1] + (t[0, _M_PHI0] - t[1, _M_PHI0]) / t[0, _OM0]
     out[_MID, THETA], out[_GAP, THETA] = over[0] + over[1] - 2.0, over[1] - over[0]
@@ -238,7 +246,7 @@ def _theta(t: Reals, ne: Reals, over: Reals, out: Reals) -> None:
 
 @numba.njit(cache=True)
 def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
-    """Like `_statistics`, for blocks that both arms share: a block moves the difference by what it moves either arm."""
+    """Like `_statistics`, for blocks that both arms share: a block moves the difference by its effect on either arm."""
     ne, slope, over = np.empty(2), np.empty(2), np.empty(2)
     for i in range(totals.shape[0]):
         t, om, om1, om0 = totals[i], totals[i, 0, OM], totals[i, 0, _OM1], totals[i, 0, _OM0]
@@ -300,7 +308,7 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             iid[_AUC] += s[_V_PHI1] / (om1 * om1) + s[_V_PHI0] / (om0 * om0)
             iid[_MID] += (
                 level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
-            )  # of the clicks; that of the scores is small
+            )  # from the clicks; that of the scores is small
             blocks, share, squares = 0, 0.0, 0.0
             v_ne, v_auc, v_over = 0.0, 0.0, 0.0
             for g in range(devs.shape[3]):
@@ -316,7 +324,7 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             fewest = min(fewest, float(blocks))
             if blocks >= 2:
                 v[:, arm] *= blocks / (blocks - 1.0)
-                df[arm] = share * share / squares - 1.0  # Welch's, of both, below
+                df[arm] = share * share / squares - 1.0  # combined to Welch's below
         out[:, i, USED_BLOCKS] = fewest
         if fewest < 2.0:
             continue

@@ -6,9 +6,8 @@ would stay undecided forever. But the number of *expected* clicks is known, from
 the floor were predicted and fewer than the floor arrived, the arm is evaluated by its calibration, as if one click had
 arrived for every `FOR_A_CLICK` predicted. That is more than really arrived, so the true difference is at least the one
 tested, and the evidence is not overstated. A calibrated arm with that many predicted clicks cannot by chance have only
-1 / `FOR_A_CLICK` of them: at the default floor 200 of 1,000.
-
-Log loss and AUC, which depend on clicks, are unknown then.
+1 / `FOR_A_CLICK` of them: 200 of 1,000 at the default floor. Log loss and AUC, which depend on clicks, are then
+unknown.
 """
 
 from __future__ import annotations
@@ -31,25 +30,27 @@ from streameval.compare.evidence.ratio import (
 )
 from streameval.compare.evidence.split import M_CLICKS, M_PREDICTED, OM, StrataSums
 
-FOR_A_CLICK = 5.0  # clicks for every one that is taken to have come
+FOR_A_CLICK = 5.0  # predicted clicks for each one assumed to have arrived
 
 _Bools = NDArray[np.bool_]
 
 
 def unclicked(clicks: Ints, promised: Reals, floor: int) -> _Bools:
-    """Which arms are such, by clicks that came and that were promised, [...]."""
+    """Whether each arm is such a one, bool[...], by clicks that arrived and that were predicted, [...]."""
     out: _Bools = (clicks < floor) & (promised >= FOR_A_CLICK * floor)
     return out
 
 
 def judged(clicks: Ints, promised: Reals, floor: int) -> Ints:
-    """Clicks as the floor counts them, int64[...]."""
+    """Returns the clicks as the floor counts them, int64[...]."""
     out: Ints = np.where(unclicked(clicks, promised, floor), promised // FOR_A_CLICK, clicks).astype(np.int64)
     return out
 
 
 def statistics(found: Statistics, by_user: StrataSums, clicks: Ints, promised: Reals, floor: int) -> Statistics:
-    """`split.statistics` [1, J], in windows with such an arm calibration alone: of clicks and promises [J, 2] of the arms."""
+    """Returns `split.statistics` [1, J] with calibration alone in windows with such an arm; `clicks` and `promised` [J,
+    2] of the arms.
+    """
     on = unclicked(clicks, promised, floor)
     if not on.any():
         return found
@@ -57,7 +58,7 @@ def statistics(found: Statistics, by_user: StrataSums, clicks: Ints, promised: R
     for j in np.flatnonzero(on.any(axis=1)).tolist():
         packed[:, 0, j, V_CLU : V_IID + 1] = np.nan
         if not (on[j] | (by_user.totals[0, j, :, M_CLICKS] > 0)).all():
-            continue  # the other arm has no click either, and has not promised enough to say so much
+            continue  # the other arm has no click either, and has not predicted enough for a verdict
         many = np.where(on[j], promised[j] / FOR_A_CLICK, np.maximum(clicks[j], 1))
         for name, theta, fields in _calibration(by_user.totals[0, j], by_user.devs[0, j], on[j], many):
             packed[found.names.index(name), 0, j] = 0.0
@@ -69,7 +70,9 @@ def statistics(found: Statistics, by_user: StrataSums, clicks: Ints, promised: R
 
 
 def _calibration(totals: Reals, devs: Reals, on: _Bools, many: Reals) -> list[tuple[str, float, tuple[float, ...]]]:
-    """(statistic, theta, its other fields) of one window: totals float64[2, 8], devs float64[2, 6, G]; `many`: clicks of the arms."""
+    """Returns (statistic, theta, its other fields) for one window: totals float64[2, 8], devs float64[2, 6, G]; `many`:
+    clicks of the arms.
+    """
     predicted = totals[:, M_PREDICTED]
     came = np.where(on, predicted / FOR_A_CLICK, totals[:, M_CLICKS])
     over = predicted / came
@@ -77,7 +80,7 @@ def _calibration(totals: Reals, devs: Reals, on: _Bools, many: Reals) -> list[tu
     share = devs[:, OM]
     blocks = (share > 0.0).sum(axis=1)
     v = (moved * moved).sum(axis=1) * blocks / np.maximum(blocks - 1.0, 1.0)
-    v = np.maximum(v, over * over / many)  # at least that of clicks that come one by one
+    v = np.maximum(v, over * over / many)  # at least the variance of independent clicks
     df = share.sum(axis=1) ** 2 / (share * share).sum(axis=1) - 1.0
     welch = v.sum() ** 2 / (v * v / np.maximum(df, 1e-9)).sum()
     weight = many.prod() / many.sum()

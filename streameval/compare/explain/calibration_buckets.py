@@ -1,17 +1,18 @@
 """Calibration by bucket of pClick: where the candidate predicts more, or less, than the baseline did.
 
-Each version is evaluated on what it served itself, in buckets of its own pClick. A version that only scored looks
-under-predicting by selection alone, and so does any version in the high buckets of another's pClick (regression to the
-mean); hence a shadow has no such table.
+Each version is evaluated on what it served itself, in buckets of its own pClick. Selection alone makes a version that
+only scored look under-predicting, and the same is true of any version in the high buckets of another's pClick
+(regression to the mean); hence a shadow has no such table.
 
-As in `split` both are standardised to the hours in which both served: with om_h the weight n_A n_B / (n_A + n_B) of an
-hour and x_h a version's mean, E/O = sum om_h p_h / sum om_h y_h. The harm is |E_new/O_new - 1| - |E_old/O_old - 1|, of
-which MID and GAP (`paired`) are combined as in `evidence`. Deviations by block of users are taken of both versions at
-once: users that were served by both correlate, and count so. The floor of the variance is that of independent clicks,
+As in `split`, both are standardised to the hours in which both served: with om_h the weight n_A n_B / (n_A + n_B) of an
+hour and x_h a version's mean, E/O = sum om_h p_h / sum om_h y_h. The harm is |E_new/O_new - 1| - |E_old/O_old - 1|; its
+MID and GAP (`paired`) are combined as in `evidence`. Deviations by block of users are taken of both versions together,
+so the correlation from users served by both is accounted for. The floor of the variance is that of independent clicks,
 (E/O)**2 (1 - ctr) / clicks.
 
-V grows by about 1 with every click (of the harmonic mean of both versions' clicks), so the mixtures' rhos are constants,
-tightest after 100, 500 and 2,500 clicks; nothing is tuned on the data. All buckets go into one e-BH at alpha (`who`).
+V grows by about 1 with every click (of the harmonic mean of both versions' clicks), so the mixtures' rhos are
+constants, tightest after 100, 500 and 2,500 clicks; nothing is tuned on the data. All buckets go into one e-BH at alpha
+(`who`).
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ _OPTIMA = (100.0, 500.0, 2500.0)  # clicks
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ratios:
-    """E/O of two versions in K buckets, and how they differ. NaN where undefined."""
+    """E/O of two versions in K buckets, and their difference. NaN where undefined."""
 
     over: Reals  # [2, K]
     weight: Reals  # [K], clicks
     variance: Reals  # [2, K] of E_new/O_new + E_old/O_old, and of the difference
     df: Reals  # [K], Welch's
-    blocks: Reals  # [K], of the version that has fewer
+    blocks: Reals  # [K], of the version with fewer
     counts: NDArray[np.int64]  # [2, K, 2] impressions and clicks in the hours in which both served
 
 
 def calibration_buckets(names: Sequence[str], sums: NDArray[np.int64], rule: Rule) -> tuple[CalibrationBucket, ...]:
-    """The buckets in which both versions served, in the order given.
+    """Returns the buckets in which both versions served, in the order given.
 
     `sums` int64[2, S, K, 3, G]: of baseline and candidate, by hour, bucket, cell and block of users; P in fixed point.
     """
@@ -91,7 +92,7 @@ def _ratios(sums: NDArray[np.int64]) -> _Ratios:
     n, y, p = n_g.sum(axis=-1), y_g.sum(axis=-1), p_g.sum(axis=-1)
     both = (n > 0).all(axis=0)  # [S, K]
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(both, n[::-1] / n.sum(axis=0), 0.0)  # om_h / n_h: how much an impression counts
+        share = np.where(both, n[::-1] / n.sum(axis=0), 0.0)  # om_h / n_h: the weight of an impression
         clicks = (share * y).sum(axis=1)  # [2, K]
         over = np.where(clicks > 0, (share * p).sum(axis=1) / clicks, np.nan)
         error = p_g - over[:, None, :, None] * y_g  # [2, S, K, G]

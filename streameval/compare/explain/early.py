@@ -5,16 +5,16 @@
   less confident.
 - corrected_calibration: predicted clicks over clicks, for impressions some of whose clicks are still to come. With
   Ghat(a) the learned share of clicks that come within a of their impression, it is sum p Ghat(age) / clicks so far: the
-  maximum likelihood of Poisson clicks at rates p Ghat(age). (Dividing every click by Ghat(its age) estimates the same,
-  and lets the very youngest decide; Chapelle 2014, KDD, models the delay likewise.) Of the version that served: another
-  one looks under-predicting by selection alone.
-- score_shift: mean log-odds of the candidate minus the baseline's on the same impressions. Needs no label at all; says
-  changed, not worse.
+  maximum likelihood for Poisson clicks at rates p Ghat(age). (Dividing every click by Ghat(its age) estimates the same,
+  but lets the very youngest decide; Chapelle 2014, KDD, models the delay likewise.) It is computed only for the version
+  that served: selection alone makes any other look under-predicting.
+- score_shift: mean log-odds of the candidate minus the baseline's on the same impressions. It needs no label at all,
+  and shows that scores changed, not that they got worse.
 
-Delays are learned from the join's histogram. It also holds clicks of impressions that are still pending, which are short ones
-by truncation (a delay is seen only if it is below the age). Expectation maximisation puts back what is missing: for every
-pending click of age a there are (1 - Ghat(a)) / Ghat(a) that are still to come, spread over the bins beyond a as Ghat says;
-Ghat is what all of them say together (self-consistency; Turnbull, JRSS B 38(3), 1976).
+Delays are learned from the join's histogram. This also holds clicks of impressions that are still pending, whose delays
+are too short because of truncation (a delay is seen only if it is below the age). Expectation maximisation adds what is
+missing: for every pending click of age a there are (1 - Ghat(a)) / Ghat(a) still to come, distributed over the bins
+beyond a according to Ghat; Ghat is what all of them together imply (self-consistency; Turnbull, JRSS B 38(3), 1976).
 """
 
 from __future__ import annotations
@@ -31,21 +31,23 @@ from streameval.compare.reading.reading import EarlyReading
 _Reals = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-ENOUGH_CLICKS = 200  # of mature impressions, to know their delays
-FEW = 1_000  # impressions, without which a promise is left unsaid
+ENOUGH_CLICKS = 200  # on mature impressions, needed to know their delays
+FEW = 1_000  # impressions; with fewer, no promised values are given
 _CLIP = 1e-7  # as the log loss clips p
 _ROUNDS = 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DelayCurve:
-    """Ghat: the share of clicks within `edges` (ms, increasing, the last one the attribution window), float64[k] up to 1."""
+    """Ghat: the share of clicks within `edges` (ms, increasing, the last one the attribution window), float64[k] up to
+    1.
+    """
 
     edges: _Reals
     shares: _Reals
 
     def within(self, age: _Reals) -> _Reals:
-        """Ghat(age), age in ms; between edges by a monotone curve over log time (Fritsch and Carlson 1980)."""
+        """Returns Ghat(age), age in ms; between edges by a monotone curve over log time (Fritsch and Carlson 1980)."""
         x, at = _log_time(self.edges), _log_time(np.clip(age, 0.0, self.edges[-1]))
         x, y = np.concatenate(([0.0], x)), np.concatenate(([0.0], self.shares))
         step, rise = np.diff(x), np.diff(y)
@@ -66,12 +68,14 @@ class DelayCurve:
 
 
 def learn_delays(counts: NDArray[np.int64], edges: Sequence[float], window: float, ages: _Reals) -> DelayCurve | None:
-    """Ghat from delays of matched clicks: `counts` int64[k] up to `edges` (s), those of pending impressions included.
+    """Returns Ghat from delays of matched clicks: `counts` int64[k] up to `edges` (s), including those of pending
+    impressions.
 
-    `ages`: ms, of the pending impressions that have a click. None: fewer than `ENOUGH_CLICKS` of mature ones.
+    `ages`: ms, of the pending impressions that have a click. None if there are fewer than `ENOUGH_CLICKS` mature
+    clicks.
     """
     limits = np.array(edges, np.float64) * 1000.0
-    last = int(np.searchsorted(limits, window))  # the bin that the attribution window ends in
+    last = int(np.searchsorted(limits, window))  # the bin that contains the end of the attribution window
     limits = np.append(limits[:last], window)
     seen = counts[:last].astype(np.float64)
     seen = np.append(seen, float(counts[last:].sum()))
@@ -98,12 +102,14 @@ def learn_delays(counts: NDArray[np.int64], edges: Sequence[float], window: floa
 
 
 def promised_ctr(p: _Reals) -> float:
-    """Mean pClick of n > 0 scores."""
+    """Returns the mean pClick of n > 0 scores."""
     return float(p.mean())
 
 
 def promised_auc(p: _Reals) -> float:
-    """The AUC of scores float64[n] if they are calibrated, ties counted 1/2; NaN if they promise one class only."""
+    """Returns the AUC of scores float64[n] if they are calibrated, ties counted 1/2; NaN if they promise a single
+    class.
+    """
     p = np.sort(p)
     first = np.flatnonzero(np.concatenate(([True], p[1:] != p[:-1])))
     clicks = np.add.reduceat(p, first)
@@ -114,27 +120,29 @@ def promised_auc(p: _Reals) -> float:
 
 
 def corrected_calibration(p: _Reals, arrived: _Reals, clicks: int) -> float:
-    """Predicted clicks that should have come by now over those that have. `arrived`: Ghat(age), 1 where the label is known."""
+    """Returns predicted clicks that should have come by now over those that have. `arrived`: Ghat(age), 1 where the
+    label is known.
+    """
     return float((p * arrived).sum()) / clicks if clicks else math.nan
 
 
 def score_shift(baseline: _Reals, candidate: _Reals) -> float:
-    """Mean log-odds of the candidate minus the baseline's on the same n > 0 impressions."""
+    """Returns the mean log-odds of the candidate minus the baseline's on the same n > 0 impressions."""
     return float((_log_odds(candidate) - _log_odds(baseline)).mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arm:
-    """Pending impressions that one side scored: all of them when it serves, else those that the other one served."""
+    """Pending impressions that one side scored: all of them if it serves, else those that the other one served."""
 
     p: _Reals
-    served: Bools  # by this side
+    served: Bools  # whether this side served each
     clicked: Bools
     arrived: _Reals | None  # Ghat(age); None: delays are not known
 
 
 def early_readings(baseline: Arm, candidate: Arm, paired: bool) -> tuple[EarlyReading, ...]:
-    """Everything above. `paired`: both arms are the same impressions, in the same order."""
+    """Returns all readings of this module. `paired`: both arms are the same impressions, in the same order."""
     arms = (baseline, candidate)
     few = [arm.p.size < FEW for arm in arms]
     thin = "too_few_pending_impressions" if any(few) else None

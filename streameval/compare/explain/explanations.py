@@ -1,5 +1,5 @@
-"""What a comparison's sums do not show: where and why versions differ (`compare.who`, `compare.mixes`), and what
-pending impressions already suggest (`compare.early`). Gathered from the partitions, and kept until something new is
+"""What a comparison's sums do not show: where and why versions differ (`explain.who`, `explain.mixes`), and what
+pending impressions already suggest (`explain.early`). Gathered from the partitions, and cached until something new is
 known.
 """
 
@@ -58,8 +58,8 @@ from streameval.events.columns import Scored
 from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
 from streameval.sketches.blocks import BLOCKS
 
-PENDING_ROWS = 1 << 16  # newest ones, over all partitions: a promised AUC is good to 0.002 then
-EARLY_SECONDS = 5.0  # at least between two gatherings, and so that they cost a twentieth of the time at most
+PENDING_ROWS = 1 << 16  # the newest ones, over all partitions: the error of a promised AUC is then about 0.002
+EARLY_SECONDS = 5.0  # minimum time between two gatherings, which also take at most a twentieth of the time
 EARLY_SHARE = 20
 
 Why = tuple[tuple[Finding, ...], tuple[Mix, ...], tuple[UnknownMix, ...]]
@@ -72,16 +72,16 @@ class _Pending:
     """Pending impressions of one partition."""
 
     ts: NDArray[np.int64]
-    series: NDArray[np.int32]  # that served
+    series: NDArray[np.int32]  # the series that served
     clicked: NDArray[np.bool_]
-    known: NDArray[np.bool_]  # the event itself said whether there was a click
+    known: NDArray[np.bool_]  # whether the event itself said if there was a click
     age: NDArray[np.float64]  # ms up to which clicks have been read
     scored: Scored
     arrived: NDArray[np.float64] | None = None  # share of the clicks that should have come by now; None: not known
     scores: dict[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def of(self, code: int) -> NDArray[np.float64]:
-        """A series' scores, NaN where it has none."""
+        """Returns a series' scores, NaN where it has none."""
         if code not in self.scores:
             out = np.full(self.ts.size, np.nan)
             on = self.scored.series == code
@@ -90,12 +90,14 @@ class _Pending:
         return self.scores[code]
 
 
-# Of the whole's rho: a part has less traffic, and where one part carries a difference, much less variance than the whole.
+# relative to rho of the whole comparison: a part has less traffic and, if it carries the difference, much less variance
 _SHARES = np.array([1.0, 1.0 / 8, 1.0 / 64])
 
 
 class Explanations:
-    """Findings, mixes and early readings of all comparisons of a process. Used by the loop's thread, when nothing is counted."""
+    """Findings, mixes and early readings of all comparisons of a process. Used by the loop's thread, while nothing is
+    being counted.
+    """
 
     def __init__(
         self, horizon: int, catalog: Catalog, pane: int, attribution_window: int, edges: Sequence[float]
@@ -106,8 +108,8 @@ class Explanations:
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
         self._values = max(catalog.radix, len(self._buckets))
-        self._why: dict[str, tuple[Comparison, Why, _Buckets]] = {}  # of this reading
-        self._users: dict[str, tuple[object, tuple[Finding, ...]]] = {}  # of these columns
+        self._why: dict[str, tuple[Comparison, Why, _Buckets]] = {}  # for this reading
+        self._users: dict[str, tuple[object, tuple[Finding, ...]]] = {}  # for these columns
         self._early: dict[str, tuple[EarlyReading, ...]] = {}
         self._early_due = 0.0  # monotonic seconds
         self._partitions: Sequence[Counted] = ()
@@ -115,7 +117,7 @@ class Explanations:
         self._codes: dict[Series, int] = {}
 
     def begin(self, partitions: Sequence[Counted], users: Mapping[Series, UserSums], all_of: Sequence[Tracked]) -> None:
-        """Before the comparisons are read, for `finish`."""
+        """Gathers the data for `finish`, before the comparisons are read."""
         self._partitions, self._columns = partitions, users
         self._codes = {series: code for code, series in enumerate(self._catalog.series)}
         known = {tracked.id for tracked in all_of}
@@ -124,17 +126,17 @@ class Explanations:
                 del kept[gone]
         begin = time.monotonic()
         waiting = any(one.joiner.pending for one in partitions)
-        if begin >= self._early_due or not waiting:  # the end of a run must not depend on when it was last read
+        if begin >= self._early_due or not waiting:  # the end of a run must not depend on earlier readings
             self._early = self._read_early(all_of)
             self._early_due = begin + max(EARLY_SECONDS, EARLY_SHARE * (time.monotonic() - begin))
 
     def forget(self) -> None:
-        """Partitions have come or gone."""
+        """Drops cached results: partitions were assigned or revoked."""
         self._why.clear()
         self._early_due = 0.0
 
     def finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
-        """The comparison with all that is known."""
+        """Returns the comparison with everything known added."""
         (findings, mixes, unknown), buckets = self._known_why(tracked, reading)
         return replace(
             reading,
@@ -148,7 +150,9 @@ class Explanations:
     # -- for whom, and why ---------------------------------------------------------------------------------------
 
     def _known_why(self, tracked: Tracked, reading: Comparison) -> tuple[Why, _Buckets]:
-        """Computed again when the reading is: every pane has a look, and without one nothing has changed."""
+        """Returns findings, mixes and buckets, recomputed when the reading is: every pane has a look, and nothing
+        changes without one.
+        """
         of, why, buckets = self._why.get(tracked.id, (None, _NO_WHY, ()))
         if not tracked.kept:
             return _NO_WHY, ()
@@ -180,7 +184,7 @@ class Explanations:
         loss = next((m.baseline for m in reading.metrics if m.metric == "log_loss"), None)
         if loss is None or not used.size:
             return _NO_WHY
-        clicks = some[used >= len(self._catalog.dimensions) * self._values, PART_Y].sum()  # buckets make up the whole
+        clicks = some[used >= len(self._catalog.dimensions) * self._values, PART_Y].sum()  # buckets cover all traffic
         terms, exposure = self._terms(tracked, reading, clicks), tracked.exposure()
         findings = paired_findings(parts, terms, loss)
         if exposure is None:
@@ -207,7 +211,7 @@ class Explanations:
         )
 
     def _calibration(self, tracked: Tracked, reading: Comparison) -> _Buckets:
-        """By bucket, of versions that both serve."""
+        """Returns calibration by bucket, if both versions serve."""
         if tracked.deploy.kind == "shadow":
             return ()
         used, sums = self._served(tracked, PartSums.levels, LEVEL_WIDTH)
@@ -221,7 +225,7 @@ class Explanations:
     def _served(
         self, tracked: Tracked, sums_of: Callable[[PartSums, int, int, int], ServedSums], width: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(places of K parts, int64[2, S, K, width]) of what both versions served in S hours."""
+        """Returns (places of K parts, int64[2, S, K, width]): sums of what both versions served in S hours."""
         found = []
         for arm, series in enumerate((tracked.baseline, tracked.candidate)):
             for one in self._partitions:
@@ -235,7 +239,7 @@ class Explanations:
         return used, sums
 
     def _known_users(self, tracked: Tracked) -> tuple[Finding, ...]:
-        """Of paired comparisons; computed again when the users' columns are."""
+        """Returns the users' findings of paired comparisons, recomputed when the users' columns are."""
         if (
             tracked.setup != "paired"
             or not tracked.kept
@@ -252,7 +256,7 @@ class Explanations:
         return found
 
     def _terms(self, tracked: Tracked, reading: Comparison, clicks: int) -> Terms:
-        """`clicks` of all parts together, copies of a sampled log."""
+        """`clicks`: over all parts, with copies if the log is sampled."""
         rule, rho = tracked.rule, tracked.rho()
         return Terms(
             rule.alpha,
@@ -263,14 +267,16 @@ class Explanations:
         )
 
     def _span(self, tracked: Tracked) -> tuple[int, int]:
-        """[first, last) pane of the comparison."""
+        """Returns [first, last) pane of the comparison."""
         return tracked.segment, (tracked.start + self._horizon) // self._pane + 1
 
     def _places(self, values: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         return np.array([dimension * self._values + value for dimension, value in values], np.int64)
 
     def _by_name(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Codes come in order of arrival; nothing, not even the last bit of a sum, may depend on that."""
+        """Returns places sorted by name: codes are in order of arrival, and nothing, not even the last bit of a sum,
+        may depend on that.
+        """
         return np.array(sorted(places.tolist(), key=self._name), np.int64)
 
     def _name(self, place: int) -> tuple[str, str]:
@@ -282,7 +288,7 @@ class Explanations:
     # -- early readings ------------------------------------------------------------------------------------------
 
     def _read_early(self, all_of: Sequence[Tracked]) -> dict[str, tuple[EarlyReading, ...]]:
-        # of a sampled log there are none: pending impressions are taken as they are
+        # none for a sampled log: pending impressions are used unweighted
         some = [t for t in all_of if {t.baseline, t.candidate} <= self._codes.keys() and not t.rule.weighed]
         if not some or not self._partitions:
             return {}
@@ -334,7 +340,9 @@ class Explanations:
 
 
 def _fewest(rule: Rule, reading: Comparison, clicks: int) -> int:
-    """The floor of clicks where a click stands for several: as many more as all `clicks` are than those that have the evidence."""
+    """Returns the floor of clicks; for a weighted log it is multiplied by the ratio of all `clicks` to
+    effective ones.
+    """
     if not rule.weighed or not reading.clicks:
         return rule.min_clicks
     return math.ceil(rule.min_clicks * max(int(clicks) / reading.clicks, 1.0))

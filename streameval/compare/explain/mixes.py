@@ -1,16 +1,16 @@
-"""Whether a difference of two arms comes from their traffic or from what they do with it; and the Simpson guard.
+"""Whether the difference of two arms comes from their traffic or from how they treat it; and the Simpson guard.
 
 Kitagawa (JASA 50(272), 1955): with shares s and rates r of the strata of a dimension, in baseline a and candidate b,
 
     R_b - R_a = sum (s_b - s_a) (r_a + r_b) / 2  +  sum (s_a + s_b) / 2 (r_b - r_a)
                          mix                                  within
 
-Rates are clicks or log loss per impression; calibration is predicted clicks per click, with shares of the clicks. A stratum
-that an arm lacks has nothing to compare and counts as mix. "hour" is a dimension too: a ramp over a day is the oldest mix
-of all. Variances are those of independent impressions times the design effect of the arms, whose users are known in blocks.
-
-The guard speaks when the aggregate and the strata disagree in sign, each beyond its error, by intervals that hold at
-all looks (`eprocess`). A paired comparison has its own guard (`uniform_exposure`).
+Rates are clicks or log loss per impression; calibration is predicted clicks per click, with shares of the clicks. A
+stratum missing in one arm has nothing to compare and counts as mix. "hour" is a dimension too, because ramping up over
+a day is the most common change of mix. Variances are those of independent impressions times the design effect of the
+arms, whose users are known in blocks. The guard reports a paradox when the aggregate and the strata disagree in sign,
+each beyond its error, by intervals that are valid at all looks (`eprocess`). A paired comparison has its own guard
+(`uniform_exposure`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _OPTIMUM = 2_000.0  # clicks at which the guard's intervals are tightest
 
 
 def split_mixes(parts: SplitParts, blocks: Ints, terms: Terms, candidate: str) -> tuple[Mix, ...]:
-    """A `Mix` per dimension and metric. `blocks`: int64[2, G, 8], what the arms served (see `sketches.blocks`)."""
+    """Returns a `Mix` per dimension and metric. `blocks`: int64[2, G, 8], what the arms served (see
+    `sketches.blocks`).
+    """
     whole = of_dimension(parts.names, PCLICK)
     hours = parts.sums[:, :, whole].sum(axis=2)  # [2, S, 6]
     both = (hours[..., SERVED_N] > 0).all(axis=0)
@@ -42,7 +44,7 @@ def split_mixes(parts: SplitParts, blocks: Ints, terms: Terms, candidate: str) -
         return ()
     tables = {_HOUR: hours[:, both]}
     for dimension in dict(parts.names):
-        if dimension != PCLICK:  # of the server's own score: not the same strata in both arms
+        if dimension != PCLICK:  # buckets of the server's own score are not the same strata in both arms
             tables[dimension] = parts.sums[:, both][:, :, of_dimension(parts.names, dimension)].sum(axis=1)
     effects, df = _design_effects(blocks, hours[:, both].sum(axis=1))
     tables = {name: table for name, table in tables.items() if (table[..., SERVED_N].sum(axis=0) > 0).sum() > 1}
@@ -70,7 +72,7 @@ def split_mixes(parts: SplitParts, blocks: Ints, terms: Terms, candidate: str) -
 
 
 def _columns(table: Ints, metric: str) -> tuple[Reals, Reals, Reals]:
-    """(weights, sums, sums of squared deviations of an impression) of strata int64[..., 6]."""
+    """Returns (weights, sums, sums of squared deviations of an impression) for strata int64[..., 6]."""
     n, y, p = (table[..., c].astype(np.float64) for c in (SERVED_N, SERVED_Y, SERVED_P))
     p /= SCALE
     loss, loss_sq = table[..., SERVED_L] / SCALE, table[..., SERVED_L_SQ] / SCALE
@@ -79,12 +81,12 @@ def _columns(table: Ints, metric: str) -> tuple[Reals, Reals, Reals]:
             return n, y, y - y * y / n
         if metric == "log_loss":
             return n, loss, loss_sq - loss * loss / n
-        # sum (p - r y)**2 <= r**2 Y where pClick and clicks agree at all: of the clicks' own noise
+        # sum (p - r y)**2 <= r**2 Y if pClick and clicks roughly agree: the clicks' own noise
         return y, p, (p / y) ** 2 * y
 
 
 def _kitagawa(table: Ints, metric: str, effect: float) -> tuple[float, float, float, float, float] | None:
-    """(total, mix, within, variance of the total, of within) of strata int64[2, K, 6]; None: undefined."""
+    """Returns (total, mix, within, variance of the total, of within) for strata int64[2, K, 6]; None if undefined."""
     weight, sums, squares = _columns(table, metric)  # [2, K]
     have = (weight > 0).all(axis=0)
     every = weight.sum(axis=1)
@@ -92,12 +94,12 @@ def _kitagawa(table: Ints, metric: str, effect: float) -> tuple[float, float, fl
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = sums / weight
-        rate = np.where(weight > 0, rate, rate[::-1])  # a stratum of one arm: the same rate in both, so all is mix
+        rate = np.where(weight > 0, rate, rate[::-1])  # missing in one arm: the same rate in both, so all is mix
         rate = np.where(np.isfinite(rate), rate, 0.0)
         v = np.where(weight > 0, squares / weight**2, 0.0)
     share = weight / every[:, None]
     overall = (share * rate).sum(axis=1)
-    # a stratum without weight in an arm has sums there only when metric is calibration (no clicks): they are left out
+    # a stratum can have sums but no weight in an arm only for calibration (no clicks): such sums are left out
     total = float(overall[1] - overall[0])
     mean_share = share.mean(axis=0)
     within = float((mean_share * (rate[1] - rate[0]))[have].sum())
@@ -108,7 +110,9 @@ def _kitagawa(table: Ints, metric: str, effect: float) -> tuple[float, float, fl
 
 
 def _design_effects(blocks: Ints, whole: Ints) -> tuple[dict[str, float], float]:
-    """(variance by user over variance by impression, by metric, the larger arm's and at least 1; degrees of freedom)."""
+    """Returns (variance by user over variance by impression, by metric, the larger arm's and at least 1; degrees of
+    freedom).
+    """
     n, y = blocks[..., cells.N].astype(np.float64), blocks[..., cells.Y].astype(np.float64)
     columns = {
         "ctr": (y, n),
@@ -131,7 +135,9 @@ def _design_effects(blocks: Ints, whole: Ints) -> tuple[dict[str, float], float]
 def disagree(
     total: float, v_total: float, within: float, v_within: float, clicks: float, df: float, alpha: float
 ) -> bool:
-    """Whether both are of opposite signs for certain: by two-sided confidence sequences in the scale of information 1 / v."""
+    """Whether both have opposite signs with certainty: by two-sided confidence sequences on the information scale 1 /
+    v.
+    """
     if not (v_total > 0 and v_within > 0 and clicks > 0 and df > 0) or total * within >= 0:
         return False
     for theta, v in ((total, v_total), (within, v_within)):

@@ -1,14 +1,16 @@
-"""The Simpson guard of a paired comparison: what was shown, against what would be if everything were shown equally often.
+"""The Simpson guard of a paired comparison: what was shown, against what would be if everything were shown equally
+often.
 
-Both versions score the same impressions, so no mix can differ; but the serving model chose what was shown, and what it shows
-often decides the aggregate alone (Jadidinejad, Macdonald and Ounis, The Simpson's Paradox in the Offline Evaluation of
-Recommendation Systems, ACM TOIS 40(1), 2021). The second reading weights every impression by its inverse propensity. Weights by
-share would give back the aggregate, and a plain mean over strata gives one of 9 impressions as much as one of 26,000: neither estimates
-the open loop. Of AUC the clicks are weighted, each placed among all non-clicks; of NDCG too, each in its place in the whole list
-(`ledger.exposed_lists`).
+Both versions score the same impressions, so their mixes cannot differ; but the serving model chose what was shown, and
+what it shows often can dominate the aggregate (Jadidinejad, Macdonald and Ounis, The Simpson's Paradox in the Offline
+Evaluation of Recommendation Systems, ACM TOIS 40(1), 2021). The second reading weights every impression by its inverse
+propensity. Weights by share would give back the aggregate, and a plain mean over strata gives one of 9 impressions as
+much as one of 26,000: neither estimates the open loop. For AUC the clicks are weighted, each placed among all
+non-clicks; for NDCG too, each in its place in the full list (`ledger.exposed_lists`).
 
-Heavy weights break the large-sample intervals that the guard rests on: of a metric it is silent, and says why, until there are 200
-effective clicks or lists and no weight can be above a twentieth of their sum, and unless nearly all have a propensity.
+Heavy weights invalidate the large-sample intervals that the guard relies on: for each metric it reports only a reason
+until there are 200 effective clicks or lists and no weight can be above a twentieth of their sum, and unless nearly all
+have a propensity.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from streameval.sketches.blocks import BLOCKS, SCALE, BlockSums
 
 PROPENSITY = "propensity"
 ENOUGH_EFFECTIVE = 200.0
-LARGEST_SHARE = 0.05  # of the sum, that one weight may have
+LARGEST_SHARE = 0.05  # of the sum of weights, that a single weight may have
 
 
 class _Both(NamedTuple):
@@ -53,9 +55,11 @@ def paired_mixes(
     candidate: str,
     lists: xl.GuardedLists | None = None,
 ) -> tuple[tuple[Mix, ...], tuple[UnknownMix, ...]]:
-    """A `Mix` of log loss, of AUC and of NDCG, and what keeps any of them from being read; neither where nothing is weighted.
+    """Returns a `Mix` of log loss, of AUC and of NDCG, and for those that cannot be computed the reason; nothing if
+    nothing is weighted.
 
-    `sums`: of the pair, blocks int64[G, 8]; `found`: its statistics, scalars, by `paired.statistics`; `exposed`: int64[EXPOSED].
+    `sums`: of the pair, blocks int64[G, 8]; `found`: its statistics, scalars, by `paired.statistics`; `exposed`:
+    int64[EXPOSED].
     """
     if lists is None and not exposed[x.X_N]:
         return (), ()
@@ -77,7 +81,9 @@ def paired_mixes(
 
 
 def uniform_exposure(exposed: Ints) -> dict[str, Statistic]:
-    """Candidate minus baseline by metric, weighted by inverse propensity: log loss in nats, AUC. From int64[EXPOSED]."""
+    """Returns candidate minus baseline by metric, weighted by inverse propensity, from int64[EXPOSED]: log loss in
+    nats, AUC.
+    """
     by_block = exposed[: x.X_N].reshape(BLOCKS, x.EXPOSED_CELLS)
     out = {}
     of_log_loss = ("log_loss", x.XW, x.XWD, x.X_WW, x.X_WWD, x.X_WWDD)
@@ -94,7 +100,9 @@ def uniform_exposure(exposed: Ints) -> dict[str, Statistic]:
 
 
 def uniform_exposure_of_lists(sums: Ints) -> tuple[Statistic, Statistic]:
-    """Candidate minus baseline in NDCG, as shown and weighted by inverse propensity, from int64[EXPOSED_LISTS]."""
+    """Returns candidate minus baseline in NDCG, as shown and weighted by inverse propensity, from
+    int64[EXPOSED_LISTS].
+    """
     by_block = _blocks_of_lists(sums)
     n = by_block[:, xl.XL_N].astype(np.float64)
     d = by_block[:, xl.XL_D] / SCALE
@@ -114,7 +122,7 @@ def _of_impressions(
     sums: BlockSums, found: Mapping[str, Statistic], within: Mapping[str, Statistic]
 ) -> dict[str, _Both | str]:
     n, clicks, d = (int(sums.blocks[:, c].sum()) for c in (cells.PAIR_N, cells.PAIR_Y, cells.D))
-    loss = int(sums.blocks[:, cells.PAIR_L].sum()) / SCALE / n  # the baseline's, to which its statistic is relative
+    loss = int(sums.blocks[:, cells.PAIR_L].sum()) / SCALE / n  # of the baseline: its statistic is relative to that
     totals = {
         "log_loss": (d / SCALE / n, float(found["log_loss"].variance()) * loss**2),
         "auc": (-float(found["auc"].theta), float(found["auc"].variance())),
@@ -147,7 +155,9 @@ def _mix(metric: str, both: _Both, alpha: float, candidate: str) -> Mix:
 
 
 def _lack(exposed: Ints, impressions: int, terms: Terms) -> str | None:
-    """Why the weighted means of impressions and clicks are of too little, or of single ones; None: they are not."""
+    """Returns why the weighted means of impressions and clicks rest on too little, or on single weights; None if they
+    do not.
+    """
     by_block = exposed[: x.X_N].reshape(BLOCKS, x.EXPOSED_CELLS)
     if not exposed[x.X_N]:
         return "no_propensities"
@@ -163,7 +173,7 @@ def _lack(exposed: Ints, impressions: int, terms: Terms) -> str | None:
 
 
 def _lack_of_lists(sums: Ints, terms: Terms) -> str | None:
-    """The same of lists."""
+    """Returns the same for lists."""
     by_block = _blocks_of_lists(sums)
     lists, known = int(by_block[:, xl.XL_N].sum()), int(sums[xl.XL_KNOWN])
     if not lists:
@@ -177,7 +187,7 @@ def _lack_of_lists(sums: Ints, terms: Terms) -> str | None:
 
 
 def _is_spread(total: float, square: float, octaves: Ints) -> bool:
-    """Whether a sum of weights is of enough, and of no single ones; `square`: sum of their squares."""
+    """Whether a sum has enough effective weights, and none that dominates; `square`: sum of their squares."""
     used = octaves.nonzero()[0]
     if not used.size or total * total < ENOUGH_EFFECTIVE * square:
         return False

@@ -1,19 +1,20 @@
 """The breakdown: the parts of the traffic that carry a difference of log loss, and which of them are significantly
 worse.
 
-A part is a value of a slice dimension, or a bucket of the serving pClick. Each has its own null, "not worse by more
-than the margin here", with the e-process of the whole (`eprocess`): the same rho, frozen from the whole comparison's
-variance per click, so that nothing is tuned on the part. All parts go into one e-BH (Wang and Ramdas, JRSS B 84(3),
-2022) at the comparison's alpha: whatever their dependence, of those called significant at a look a share of at most
-alpha is wrong on average. The e-values are current ones; a running maximum would be none.
+A part is a value of a slice dimension, or a bucket of the serving pClick. Each has its own null hypothesis, "not worse
+by more than the margin here", with the e-process of the whole comparison (`eprocess`): the same rho, frozen from the
+whole comparison's variance per click, so that nothing is tuned on the part. All parts go into one e-BH (Wang and
+Ramdas, JRSS B 84(3), 2022) at the comparison's alpha: whatever their dependence, on average at most a share alpha of
+those called significant at a look is wrong. The e-values are current ones; a running maximum would not be an e-value.
 
-- paired: S = sum d - m l N over the part's impressions, d the candidate's log loss less the baseline's, m the margin, l the
-  baseline's mean log loss on the whole. V from the part's own blocks of users (at least that of independent impressions).
-- split: NE_new / NE_old - 1 of the part, by hour as the whole (`split`), V as of independent impressions times the design
-  effect of the whole: parts of served traffic have no blocks.
+- paired: S = sum d - m l N over the part's impressions, d the candidate's log loss less the baseline's, m the margin, l
+  the baseline's mean log loss overall. V from the part's own blocks of users (at least that of independent
+  impressions).
+- split: NE_new / NE_old - 1 of the part, by hour as for the whole (`split`), V as for independent impressions times the
+  design effect of the whole: parts of served traffic have no blocks.
 
 A part that is all of the traffic says nothing and is left out. Users are listed too, but never significant on their
-own: they were selected by what they carry.
+own, because they were selected by their contribution.
 """
 
 from __future__ import annotations
@@ -40,18 +41,20 @@ MOST_USER_FINDINGS = 10
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What significance rests on, of the comparison as a whole."""
+    """The parameters of significance, from the comparison as a whole."""
 
     alpha: float
     margin: float  # relative, of log loss
     min_clicks: int
     min_blocks: int
-    rhos: Reals | None  # float64[k], from `Evidence.rho`, over which evidence is a mean; None: no evidence yet
+    rhos: Reals | None  # float64[k], from `Evidence.rho`; evidence is the mean over them; None: no evidence yet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairedParts:
-    """K parts of a pair's impressions, oriented to candidate minus baseline; the values of `pclick` make up the whole."""
+    """K parts of a pair's impressions, oriented as candidate minus baseline; the values of `pclick` together make up
+    all traffic.
+    """
 
     names: Sequence[_Name]
     n: Ints  # [K, G]
@@ -62,14 +65,16 @@ class PairedParts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitParts:
-    """K parts of what two arms served (0: the baseline) in S hours: int64[2, S, K, 6]; the values of `pclick` make up the whole."""
+    """K parts of what two arms served (0: the baseline) in S hours: int64[2, S, K, 6]; the values of `pclick` make up
+    all traffic.
+    """
 
     names: Sequence[_Name]
     sums: Ints
 
 
 def of_dimension(names: Sequence[_Name], dimension: str) -> NDArray[np.int64]:
-    """The places of a dimension's values."""
+    """Returns the indexes of a dimension's values."""
     return np.array([k for k, name in enumerate(names) if name[0] == dimension], np.int64)
 
 
@@ -77,7 +82,9 @@ def of_dimension(names: Sequence[_Name], dimension: str) -> NDArray[np.int64]:
 
 
 def paired_findings(parts: PairedParts, terms: Terms, baseline_loss: float) -> tuple[Finding, ...]:
-    """What carries most, first; at most `MOST_FINDINGS`. `baseline_loss`: nats per impression, on the whole."""
+    """Returns up to `MOST_FINDINGS` parts, largest contribution first. `baseline_loss`: nats per impression,
+    overall.
+    """
     whole = of_dimension(parts.names, PCLICK)
     impressions = int(parts.n[whole].sum())
     total = float(parts.d[whole].sum()) / SCALE
@@ -112,7 +119,9 @@ def paired_findings(parts: PairedParts, terms: Terms, baseline_loss: float) -> t
 
 
 def split_findings(parts: SplitParts, terms: Terms, v_clu: float, df: float) -> tuple[Finding, ...]:
-    """The same of two arms. `v_clu`, `df`: variance by user of the whole NE_new / NE_old - 1, and its degrees of freedom."""
+    """Returns the same for two arms. `v_clu`, `df`: variance by user of the overall NE_new / NE_old - 1, and its
+    degrees of freedom.
+    """
     whole = of_dimension(parts.names, PCLICK)
     everything = parts.sums[:, :, whole].sum(axis=2, keepdims=True)
     both = (everything[..., SERVED_N] > 0).all(axis=0)  # [S, 1] hours in which both served
@@ -154,9 +163,11 @@ def split_findings(parts: SplitParts, terms: Terms, v_clu: float, df: float) -> 
 
 
 def _relative(sums: Ints) -> tuple[Reals, Reals, Reals, Reals]:
-    """Of parts int64[2, S, K, 6]: NE_new / NE_old - 1, its weight, its variance if impressions were independent, and the
-    baseline's log loss in nats; float64[K] each, NaN where undefined. As `split.statistics`, with the variance of an
-    impression pooled over hours, for a part may have few in each.
+    """From parts int64[2, S, K, 6]: NE_new / NE_old - 1, its weight, its variance if impressions were independent, and
+    the baseline's log loss in nats; float64[K] each, NaN where undefined.
+
+    As `split.statistics`, but with the variance of an impression pooled over hours, because a part may have few in
+    each.
     """
     x = sums.astype(np.float64)
     x[..., SERVED_P:] /= SCALE
@@ -173,7 +184,7 @@ def _relative(sums: Ints) -> tuple[Reals, Reals, Reals, Reals]:
         grown = ne[1] / ne[0]
 
         def spread(a: int, b: Reals, about: Reals) -> Reals:
-            """Pooled (co)variance of an impression within hours, [2, K]."""
+            """Returns the pooled (co)variance of an impression within hours, [2, K]."""
             within = (x[..., a] - about * b).sum(axis=1)
             out: Reals = np.maximum(within, 0.0) / np.maximum(n - 1.0, 0.0).sum(axis=1)
             return out
@@ -191,7 +202,7 @@ def _relative(sums: Ints) -> tuple[Reals, Reals, Reals, Reals]:
 
 
 class UserSums(Protocol):
-    """Every kept user of one series, by increasing hash; one may be there once for every partition."""
+    """Every known user of one series, by increasing hash; a user may occur once per partition."""
 
     @property
     def user(self) -> NDArray[np.uint64]: ...
@@ -212,11 +223,11 @@ def user_findings(
     clicks: Ints,
     loss: tuple[Reals, Reals],
 ) -> tuple[Finding, ...]:
-    """The users whose log loss has grown most, of (baseline, candidate); users by increasing hash, clicks the candidate's. A
-    user may be there once for every partition.
+    """Returns the users whose log loss has grown most, from (baseline, candidate); users by increasing hash, `clicks`
+    the candidate's. A user may occur once per partition.
 
-    Only when nearly all that the candidate scored are users with the same impressions in both. `value` is the hash as
-    the users' lists write it.
+    Empty unless nearly all of the candidate's impressions belong to users with the same impressions in both. `value` is
+    the hash in the format of the users' lists.
     """
     first = [np.flatnonzero(np.concatenate(([True], u[1:] != u[:-1]))) if u.size else u.astype(np.int64) for u in users]
     if not all(f.size for f in first):
@@ -253,7 +264,7 @@ def user_findings(
 
 
 def _several(names: Sequence[_Name], n: Ints, whole: int) -> NDArray[np.int64]:
-    """The parts that are not all of the traffic, and not empty."""
+    """Returns the parts that are neither all of the traffic nor empty."""
     return np.flatnonzero((n > 0) & (n < whole))
 
 

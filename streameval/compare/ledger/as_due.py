@@ -1,4 +1,4 @@
-"""Labels as they were when they were due, and separately what has changed since (see `ledger`)."""
+"""Labels as they were when they were due and, separately, what has changed since (see `ledger`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ DuePart = tuple[Labelled, Scored, int, int]  # to be added with a sign; late: 0 
 
 
 def as_due(labelled: Labelled, scored: Scored, sign: int, values: bool) -> Iterator[DuePart]:
-    """What is counted of labelled impressions, in order of time, and when; `values`: what clicks are worth counts, too.
+    """Yields labelled impressions in the parts in which they are counted, in time order; `values`: whether values of
+    clicks count, too.
 
-    A click that came when the label was due already may have been read before the label matured, and may be worth more than
-    the one in time: rows keep what clicks in time are worth (`value_in_time`).
+    A click that came after the label was due may have been read before the label matured, and may have a higher value
+    than the one in time; rows keep the value of clicks in time (`value_in_time`).
     """
     unclicked = labelled.corrected & labelled.fresh
     changed, fields = unclicked, labelled.fields
@@ -34,7 +35,7 @@ def as_due(labelled: Labelled, scored: Scored, sign: int, values: bool) -> Itera
     due = replace(labelled, label=label, fields=fields, copies=copies)
     parts = (due, labelled.fresh, sign, 0), (due, changed, -sign, 1), (labelled, changed | ~labelled.fresh, sign, 1)
     for one, on, signed, late in parts:
-        if on.all():  # of a late click all that is counted
+        if on.all():  # true when all that is counted is a late click
             yield one, scored, signed, late
         elif on.any():
             yield *subset(one, scored, on), signed, late

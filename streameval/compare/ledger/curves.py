@@ -1,7 +1,7 @@
-"""The labels of a stratum by part of a bin, and the curves of them (see `placements`).
+"""The labels of a stratum by part of a bin, and the curves derived from them (see `placements`).
 
-A stratum has thousands of scores, and there are twelve thousand parts: so curves are worked out at the parts that scores fell into,
-and nowhere else, unless scores of other labels are to be placed by them.
+A stratum has thousands of scores, but there are twelve thousand parts: so curves are computed only at parts that
+contain scores, unless scores of other labels are to be placed by them.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from streameval.compare.ledger.placements import BINS, ScoreCodes, read_code, ti
 from streameval.sketches.blocks import SCALE
 from streameval.sketches.sparse import SparseVector
 
-Labels = NDArray[np.int64]  # [side, label, BINS]: how often a score fell into a part; side 0 is the server
-Curve = NDArray[np.int32]  # [side, label, BINS], in units of 1 / SCALE: of label 1 F0, of label 0 S1 less the AUC
-_AT_ONCE = 8  # parts that are looked at as one word
+Labels = NDArray[np.int64]  # [side, label, BINS]: scores in each part; side 0 is the server
+Curve = NDArray[np.int32]  # [side, label, BINS], in units of 1 / SCALE: F0 for label 1, S1 less the AUC for label 0
+_AT_ONCE = 8  # parts checked as one word
 
 
 class LabelTable:
-    """What labels are counted in, one stratum after the other."""
+    """A reusable table for counting the labels of one stratum after the other."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((2, BINS, 2), np.int64)  # [side, part, label]
-        self._seen = np.zeros((2, BINS), np.uint8)  # whether a score fell into a part
+        self._seen = np.zeros((2, BINS), np.uint8)  # whether a part contains a score
         self._curve = np.zeros((2, 2, BINS), np.int32)
         self._room = np.empty((2, 4 * BINS), np.int64)
 
     def add(self, codes: ScoreCodes, pair: bool) -> None:
-        """Adds scores of one row: of both sides of a pair, or of the server alone."""
+        """Adds the scores of one row: both sides of a pair, or only the server's."""
         _add(codes, pair, self._counts, self._seen)
 
     def take(self) -> tuple[SparseVector, Curve]:
-        """The labels (cells of `Labels`), and their curves at the parts that scores fell into; the table is empty again.
+        """Returns the labels (cells of `Labels`), and their curves at the parts that contain scores; empties the table.
 
-        The curves are those of the next stratum after the next call.
+        The next call overwrites the curves.
         """
         cells, values = self._room
         n = _take(self._counts, self._seen, self._curve, cells, values)
@@ -43,9 +43,9 @@ class LabelTable:
 
 
 def curves_of(labels: SparseVector) -> Curve:
-    """The curves of labels at every part.
+    """Returns the curves of labels at every part.
 
-    Without clicks a non-click is placed at 0, without non-clicks a click at 1/2: there is nothing to tell.
+    Without clicks a non-click is placed at 0, without non-clicks a click at 1/2, because nothing is known.
     """
     out = np.empty((2, 2, BINS), np.int32)
     _everywhere(dense(labels), out)
@@ -53,7 +53,7 @@ def curves_of(labels: SparseVector) -> Curve:
 
 
 def dense(labels: SparseVector) -> Labels:
-    """Labels by cell."""
+    """Returns the labels as a dense array."""
     out = np.zeros(4 * BINS, np.int64)
     labels.add_to(out)
     return out.reshape(2, 2, BINS)
@@ -79,7 +79,9 @@ def _take(
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    """Writes curves and labels where any score was seen, and empties the table; returns how many cells have labels."""
+    """Writes curves and labels for all parts that contain scores, and empties the table; returns the number of cells
+    with labels.
+    """
     n, bins = 0, seen.shape[1]
     parts, no, yes = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for side in range(2):
@@ -104,8 +106,10 @@ def _take(
 
 @numba.njit(cache=True, nogil=True)
 def _curve_at(parts: NDArray[np.int64], no: NDArray[np.int64], yes: NDArray[np.int64], out: NDArray[np.int32]) -> None:
-    """The curves of one side, out [label, part], at ascending parts that have all labels: so many non-clicks and clicks each."""
-    others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: of the concordant pairs
+    """Fills in the curves of one side, out [label, part], at the ascending `parts` that contain all labels; `no`,
+    `yes`: their labels.
+    """
+    others, clicks, twice = np.int64(0), np.int64(0), np.int64(0)  # the last: twice the concordant pairs
     for i in range(parts.size):
         twice += yes[i] * (2 * others + no[i])
         others += no[i]

@@ -1,14 +1,16 @@
-"""What two versions' orders of one list differ by in NDCG, and the same weighted by inverse propensity: for the Simpson guard of a pair.
+"""How two versions' orders of one list differ in NDCG, plain and weighted by inverse propensity: for the Simpson guard
+of a pair.
 
-A click is in its place among all items of its list, as for AUC it is among all non-clicks, and weighs w = 1 / propensity. With c clicks in
-a list, g of a click its discount at its place (0 beyond K; ties at their expectation) over the list's ideal, a list adds
+A click is in its place among all items of its list, as for AUC it is among all non-clicks, and has weight w = 1 /
+propensity. With c clicks in a list, and g the discount of a click at its place (0 beyond K; ties at their expectation)
+over the list's ideal, a list adds
 
-    D = sum (g_other - g_server)        the difference in NDCG, clicks being gains
-    T = sum w (g_other - g_server)      the same of all that its clicks stand for
-    W = sum w / c                       lists it stands for
+    D = sum (g_other - g_server)        the difference in NDCG, with clicks as gains
+    T = sum w (g_other - g_server)      the same, weighted
+    W = sum w / c                       the number of lists that it stands for
 
-so that sum T / sum W is mean D where all weights are alike. A list with a click whose propensity is not known is in D alone. Every click
-is rounded by itself, so sums do not depend on the order of a list.
+so that sum T / sum W is mean D if all weights are equal. A list with a click of unknown propensity is only in D. Every
+click is rounded separately, so sums do not depend on the order of a list.
 """
 
 from __future__ import annotations
@@ -24,52 +26,54 @@ from streameval.sketches.blocks import BLOCKS, SCALE
 from streameval.sketches.exposed_lists import mean_discount, standing
 from streameval.sketches.list_terms import discounts
 
-# cells by block of users: lists, their D; and of those whose clicks all have a propensity, W and T
+# cells by block of users: lists, their D; and for those whose clicks all have a propensity, W and T
 XL_N, XL_D, XL_W, XL_T = range(4)
 XL_CELLS = 4
 OCTAVES = 14  # of W, which is at most 1e4
-# scalars: sum D^2; lists with propensities, sums of W^2, W T and T^2; then those lists by octave of W
+# scalars: sum of D^2; number of lists with propensities, sums of W^2, W T and T^2; then those lists by octave of W
 XL_DD, XL_KNOWN, XL_WW, XL_WT, XL_TT = range(BLOCKS * XL_CELLS, BLOCKS * XL_CELLS + 5)
 XL_OCTAVES = XL_TT + 1
 EXPOSED_LISTS = XL_OCTAVES + OCTAVES  # cells in total
 LIST_UNITS = float(1 << 24)  # of W and T
-LIST_SQUARES = float(1 << 12)  # of what they multiply
+LIST_SQUARES = float(1 << 12)  # of their products
 _TURNED = [*range(XL_D, XL_DD, XL_CELLS), *range(XL_T, XL_DD, XL_CELLS), XL_WT]
 
 _Ints = NDArray[np.int64]
 
 
 class ExposedCut(NamedTuple):
-    """NDCG at `k`; smaller propensities count as `least`."""
+    """NDCG at `k`; propensities below `least` count as `least`."""
 
     k: int
     least: float
 
     @property
     def metric(self) -> str:
-        """The name of what is compared."""
+        """The name of the metric compared."""
         return f"ndcg_{self.k}"
 
     @property
     def name(self) -> str:
-        """All that the sums depend on."""
+        """The name in checkpoints, with everything that the sums depend on."""
         return f"uniform_exposure {self.metric} {self.least:.17g}"
 
 
 class GuardedLists(NamedTuple):
-    """Sums of a comparison, oriented to candidate minus baseline."""
+    """The sums of a comparison, oriented as candidate minus baseline."""
 
     metric: str
     sums: _Ints  # [EXPOSED_LISTS]
 
 
 class ListMembers(NamedTuple):
-    """Scores of lists by pair: of list i and pair j are member[start[i * pairs + j]] to the next start, in the order of arrival."""
+    """Scores of lists by pair: those of list i and pair j are member[start[i * pairs + j]] up to the next start, in
+    order of arrival.
+    """
 
     pairs: int
     start: _Ints
     member: _Ints
-    logged_at: NDArray[np.int32]  # by impression: the score of who served it
+    logged_at: NDArray[np.int32]  # by impression: the index of its server's score
 
 
 def add_exposed_lists(
@@ -82,14 +86,17 @@ def add_exposed_lists(
 ) -> None:
     """Adds lists to the last `EXPOSED_LISTS` cells of sums[window, pair].
 
-    `places`: window, block of users and size of the lists, -1 of those that do not count; `impressions`: label and propensity (NaN: none); `scores`: row and p.
+    `places`: window, block of users and size of the lists, -1 for lists that do not count; `impressions`: label and
+    propensity (NaN: none); `scores`: row and p.
     """
     column = sums.shape[2] - EXPOSED_LISTS
     _add(cut, discounts(cut.k), places, members, impressions, scores, column, sums)
 
 
 def turned_lists(row: _Ints) -> _Ints:
-    """Sums of (candidate served, baseline scored) as those of (baseline, candidate), int64[EXPOSED_LISTS]; its own inverse."""
+    """Converts sums of (candidate served, baseline scored) to (baseline, candidate), int64[EXPOSED_LISTS]; its own
+    inverse.
+    """
     out = row.copy()
     out[_TURNED] *= -1
     return out

@@ -1,12 +1,14 @@
 """Sums of a pair weighted by inverse propensity: its differences as if everything had been shown equally often.
 
-The serving version chose what was shown, so what it shows often has most of every mean. Weighted by 1 / propensity an
-impression counts for all that it stands for (Schnabel et al., ICML 2016): with W = sum w, sum w d / W is SNIPS of the difference in log
-loss, and sum w phi / W over clicks that of their placements among all non-clicks, whose plain mean is the difference in AUC.
-It is stratification by propensity in strata so narrow that every weight is that of its stratum.
+The serving version chose what was shown, so what it shows often dominates every mean. With weight 1 / propensity an
+impression counts for all those it represents (Schnabel et al., ICML 2016): with W = sum w, sum w d / W is SNIPS of the
+difference in log loss, and sum w phi / W over clicks that of their placements among all non-clicks, whose plain mean is
+the difference in AUC. This equals stratification by propensity, with strata so narrow that every weight is that of its
+stratum.
 
-A weight is kept in 11 bits, beside the score's code until the score is placed: 128 to the octave, rounded down, below 2**14. Squares of
-weights have few fractional bits: a million of weight 1e4 sum to 1e14, past int64 with the 30 bits that other reals have.
+A weight is kept in 11 bits, next to the score's code until the score is placed: 128 to the octave, rounded down, below
+2**14. Squares of weights have few fractional bits: a million of weight 1e4 sum to 1e14, beyond int64 with the 30 bits
+that other reals have.
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ from numpy.typing import NDArray
 from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.weight_classes import class_begin, weight_class
 
-_BITS, _OCTAVES = 7, 14  # a code is the class of a weight, and 1 more
+_BITS, _OCTAVES = 7, 14  # a code is the class of a weight, plus 1
 HEAVIEST = _OCTAVES << _BITS  # the largest code
-WEIGHT_SCALE = 128.0  # a weight is a whole number of these, exactly
+WEIGHT_SCALE = 128.0  # units per weight 1; weights are an exact multiple of the unit
 TERM_UNITS = float(1 << 24)  # of w d and w phi
 SQUARE_UNITS = 64.0  # of squares of weights
-SQUARED_TERM_UNITS = float(1 << 12)  # and of what they multiply
+SQUARED_TERM_UNITS = float(1 << 12)  # of products with squares of weights
 
-# cells by block of users: of impressions with a propensity, and of the clicks among them
+# cells by block of users: over impressions with a propensity, and over the clicks among them
 XW, XWD, XW1, XWPHI = range(4)
 EXPOSED_CELLS = 4
-# scalars: how many, sum w^2, w^2 d, w^2 d^2, over clicks w^2, w^2 phi, w^2 phi^2; then impressions and clicks by octave of the weight
+# scalars: number of impressions, sums of w^2, w^2 d, w^2 d^2, over clicks w^2, w^2 phi, w^2 phi^2; then impressions and
+# clicks by octave of the weight
 X_N, X_WW, X_WWD, X_WWDD, X_WW1, X_WWPHI, X_WWPHI2 = range(BLOCKS * EXPOSED_CELLS, BLOCKS * EXPOSED_CELLS + 7)
 X_OCTAVES = X_WWPHI2 + 1
 X_OCTAVES1 = X_OCTAVES + _OCTAVES
@@ -39,9 +42,9 @@ _Ints = NDArray[np.int64]
 
 
 def weight_codes(propensity: NDArray[np.float64] | None, least: float | None, n: int) -> NDArray[np.int16]:
-    """The code of 1 / propensity of n impressions, int16[n]; smaller propensities count as `least`.
+    """Returns the codes of 1 / propensity of n impressions, int16[n]; propensities below `least` count as `least`.
 
-    0 where it is NaN, and everywhere without propensities, or without `least`.
+    0 where the propensity is NaN, and everywhere without propensities or without `least`.
     """
     out = np.zeros(n, np.int16)
     if propensity is not None and least is not None:
@@ -59,7 +62,7 @@ def _weight_codes(propensity: NDArray[np.float64], least: float, out: NDArray[np
 
 @numba.njit(inline="always")
 def weight_of(code: int) -> int:
-    """The weight of a code above 0, in units of 1 / `WEIGHT_SCALE`."""
+    """Returns the weight of a code above 0, in units of 1 / `WEIGHT_SCALE`."""
     return class_begin(code - 1, _BITS)
 
 
@@ -87,7 +90,7 @@ def add_exposed(sums: _Ints, r: int, at: int, block: int, code: int, d: float, c
 
 @numba.njit(inline="always")
 def place_exposed(out: _Ints, at: int, block: int, code: int, phi: float, sign: int) -> None:
-    """Adds how a click is placed to out[at:]."""
+    """Adds the placement of a click to out[at:]."""
     weight = weight_of(code) / WEIGHT_SCALE
     square = weight * weight
     out[at + np.int64(block) * EXPOSED_CELLS + XWPHI] += sign * np.int64(np.rint(weight * phi * TERM_UNITS))
@@ -96,7 +99,9 @@ def place_exposed(out: _Ints, at: int, block: int, code: int, phi: float, sign: 
 
 
 def turned(exposed: _Ints) -> _Ints:
-    """Sums of (candidate served, baseline scored) as those of (baseline, candidate), int64[EXPOSED]; its own inverse."""
+    """Converts sums of (candidate served, baseline scored) to (baseline, candidate), int64[EXPOSED]; its own
+    inverse.
+    """
     out = exposed.copy()
     out[_TURNED] *= -1
     return out

@@ -1,13 +1,13 @@
 """GAUC of pairs: rows of (user, tumbling window of event time), computed when the window's labels are complete.
 
-A row is of the impressions of a user in a window that one version served and another scored too: w of them, and D, the
-other's AUC on them less the server's (ties by half); users with both labels only. An AUC is no sum over impressions, so
-a window is computed whole, from the joiner's rows: once of what was on time, when its labels are complete, and if
-anything in it was late, once more with that, when nothing can be corrected any more; readers get the difference of the
-two. What they get, and when, depends on event time alone (see `Ledger`). The joiner keeps rows a window longer than
-they can be corrected (`JoinPolicy.hold`), so that they are still there.
+A row covers the impressions of a user in a window that one version served and another scored too: w of them, and D, the
+other's AUC on them less the server's (ties by half); only users with both labels have one. An AUC is no sum over
+impressions, so a window is computed as a whole, from the joiner's rows: once from what was on time, when its labels are
+complete, and if anything in it was late, once more including that, when nothing can be corrected any more; readers get
+the difference of the two. What they get, and when, depends only on event time (see `Ledger`). The joiner keeps rows for
+one window longer than they can be corrected (`JoinPolicy.hold`), so that they are still available.
 
-`mark`, `due` and `gather` are for the loop's thread, everything else for the one that counts.
+`mark`, `due` and `gather` are called by the loop's thread, everything else by the one that counts.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from streameval.join.policy import CLICKED, CORRECTED
 from streameval.join.sampled import copies
 from streameval.join.scores import served_and_others, split_scored
 
-_NEAR = 64  # windows that are computed together
+_NEAR = 64  # windows within this distance are computed together
 _Key = tuple[int, int]  # (series that served, series that scored too; -1: rows of requests)
 Sums = dict[_Key, NDArray[np.int64]]  # int64[WIDTH]: cells by block, then scalars (see `blocks`)
 
 
 class ListScores(NamedTuple):
-    """What lists are made of, by impression."""
+    """The data for the metrics of lists, by impression."""
 
     scored: Scored
     request: NDArray[np.uint64]  # 0: none
-    propensity: NDArray[np.float64] | None = None  # None: no list is weighted
+    propensity: NDArray[np.float64] | None = None  # None: lists are not weighted
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The impressions of some windows by users who clicked there."""
+    """The impressions of some windows, of users who clicked in them."""
 
-    late: int  # 1: with what was late
+    late: int  # 1: including what was late
     windows: NDArray[np.int64]  # numbers of the windows
     groups: Groups
     scores: UserScores
-    lists: ListScores | None = None  # None: nobody asks for their lists
+    lists: ListScores | None = None  # None: no metrics of lists are needed
     served: Mapping[int, Sums] = field(
         default_factory=dict
-    )  # by window, of requests by who served them (see `request_rows`)
+    )  # by window, the rows of requests by server (see `request_rows`)
 
 
 class GaucRows:
@@ -63,28 +63,30 @@ class GaucRows:
     def __init__(
         self, window: int, attribution_window: int, reach: int, lists: ListMetrics = NO_LISTS, requests: bool = False
     ) -> None:
-        """In ms. `reach`: how far behind the watermark an impression may be corrected; `lists`: what is computed of their lists;
-        `requests`: those that a version served are counted, with and without clicks.
+        """Times in ms. `reach`: how far behind the watermark an impression may be corrected; `lists`: the metrics of
+        lists; `requests`: whether the requests that a version served are counted, with and without clicks.
         """
         self.window, self.lists, self._requests = window, lists, requests
         self._attribution_window, self._reach = attribution_window, reach
-        # by what was on time, and what was late: windows to compute, and those computed but not given out
+        # for what was on time, and what was late: windows to compute, and those computed but not taken yet
         self._open: tuple[set[int], set[int]] = (set(), set())
         self.waiting: tuple[dict[int, Sums], dict[int, Sums]] = ({}, {})
         self._given: dict[int, Sums] = {}  # by window
-        self.sampled = 0  # times that not all users were taken
+        self.sampled = 0  # how often users had to be sampled
 
     # -- the loop's thread ---------------------------------------------------------------------------------------
 
     def mark(self, ts: NDArray[np.int64], late: int) -> None:
-        """Labels at these times have matured, in order of time; or with `late` 1, they came late or have changed."""
+        """Records that labels at these times, in time order, have matured; with `late` 1, that they came late or have
+        changed.
+        """
         if not ts.size:
             return
         first, last = int(ts[0]) // self.window, int(ts[-1]) // self.window
         self._open[late].update({first} if first == last else np.unique(ts // self.window).tolist())
 
     def due(self, watermark: int) -> list[tuple[int, list[int]]]:
-        """(late, windows) to compute now, in groups of near ones; the joiner must not forget anything before."""
+        """Returns (late, windows) to compute now, in groups of close ones; call it before the joiner drops any rows."""
         complete = (watermark - self._attribution_window) // self.window
         last = (watermark - self._reach) // self.window  # windows before it cannot be corrected
         groups: list[tuple[int, list[int]]] = []
@@ -99,7 +101,7 @@ class GaucRows:
         return groups
 
     def gather(self, late: int, due: Sequence[int], joiner: Joiner, online_series: list[int], grace: int) -> Gathered:
-        """What the sums of these windows are computed of: no users, when nobody but the servers scored."""
+        """Returns the data for the sums of these windows; no users if only the servers scored."""
         table, wanted = joiner.table, Wanted.of(self.window, due, late)
         known = LiveRows(table.ts, table.user, table.state, joiner.rows_between(*wanted.times))
         served: dict[int, Sums] = {}
@@ -137,10 +139,10 @@ class GaucRows:
             lists = ListScores(scored, table.request[chosen], weights)
         return Gathered(late, np.array(due), groups, scores, lists, served)
 
-    # -- counting, and who reads -----------------------------------------------------------------------------------
+    # -- counting and reading ---------------------------------------------------------------------------------------
 
     def compute(self, some: Gathered) -> None:
-        """The sums of windows as they are now."""
+        """Computes the current sums of windows."""
         sums = np.zeros((some.windows.size, MOST_PAIRS, self.lists.width), np.int64)
         some.scores.add_up(some.groups, sums)
         if some.lists is not None:
@@ -153,8 +155,8 @@ class GaucRows:
             self.waiting[some.late][window] = {**of_pairs, **some.served.get(window, {})}
 
     def take(self, end: int) -> list[tuple[int, Sums]]:
-        """(window's beginning, what it gains by pair), oldest first: of windows that end by `end`, and with what was late in
-        those that could not be corrected any more when labels were complete until `end`; all ms.
+        """Returns (window's start, added sums by pair), oldest first: for windows that end by `end`, and including late
+        labels for those that could not be corrected any more when labels were complete up to `end`; all in ms.
         """
         out = []
         over = end + self._attribution_window - self._reach
@@ -169,7 +171,7 @@ class GaucRows:
         return out
 
     def given(self) -> Iterator[tuple[int, Sums]]:
-        """(window's beginning in ms, sums) of everything that was taken, oldest first."""
+        """Yields (window's start in ms, sums) of everything taken, oldest first."""
         for window in sorted(self._given):
             yield window * self.window, self._given[window]
 
@@ -180,14 +182,14 @@ class GaucRows:
                 del kept[window]
 
     def clear(self, series: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         for kept in (*self.waiting, self._given):
             for window, sums in kept.items():
                 kept[window] = {key: row for key, row in sums.items() if series not in key}
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything."""
+        """Total size in bytes."""
         return sum(
             row.nbytes for kept in (*self.waiting, self._given) for sums in kept.values() for row in sums.values()
         )
@@ -195,11 +197,11 @@ class GaucRows:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def marks(self) -> dict[str, Any]:
-        """What the loop's thread knows, for `restore`."""
+        """Returns the state of the loop's thread, for `restore`."""
         return {"open": [sorted(windows) for windows in self._open], "sampled": self.sampled}
 
     def state(self) -> dict[str, Any]:
-        """The sums, for `restore`."""
+        """Returns the sums, for `restore`."""
         return {
             "waiting": [self.lists.saved(_of(kept, pairs=True)) for kept in self.waiting],
             "given": self.lists.saved(_of(self._given, pairs=True)),
@@ -211,7 +213,7 @@ class GaucRows:
         }
 
     def restore(self, marks: Mapping[str, Any], state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `marks` and `state` gave. `codes.series[c]` is what series c is called here."""
+        """Restores what `marks` and `state` returned. `codes.series[c]` is this process's code of series c."""
         self._open, self.sampled = (set(marks["open"][0]), set(marks["open"][1])), marks["sampled"]
         for kept, saved in zip((*self.waiting, self._given), (*state["waiting"], state["given"]), strict=True):
             for window, keys, rows in saved:
@@ -227,5 +229,5 @@ class GaucRows:
 
 
 def _of(kept: Mapping[int, Sums], pairs: bool) -> dict[int, Sums]:
-    """The rows of pairs alone, or those of requests."""
+    """Returns only the rows of pairs, or only those of requests."""
     return {w: {key: row for key, row in sums.items() if (key[1] >= 0) == pairs} for w, sums in kept.items()}

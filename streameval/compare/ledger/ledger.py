@@ -1,15 +1,15 @@
 """The sums behind comparisons of versions: by block of users, for every version that served and for every pair that
-scored the same impressions (see `sketches.blocks`), by pane until the pane is looked at, then by hour.
+scored the same impressions (see `sketches.blocks`), by pane until the pane is evaluated, then by hour.
 
-A look removes the panes before its end from the waiting ones (`advance`), so it sees only whole panes. What it sees
+A look removes the panes before its end from the waiting ones (`advance`), so it sees only complete panes. What it sees
 must not depend on where a batch ended or on a restart: so a label counts as it was when it was due, and anything late
 (an impression behind the watermark, a click after maturity) counts once the pane's correction horizon is over, whenever
 it arrived. For the AUC, scores are placed later, by the labels of all partitions (`placements`, `strata`): until then
 they are kept as codes.
 
-With a cap per user, a pair's row has the same sums a second time: of the impressions *apart*, that is beyond the cap of
-a user's day, late, or postponed. The sums under the cap are those of all minus those apart; so the extra cost is
-proportional to the traffic of heavy users, and corrections do not affect them.
+With a cap per user, a pair's row has the same sums a second time, for impressions set *apart*: those beyond the cap of
+a user's day, late ones, and those of deferred panes. The sums under the cap are the sums of all minus those apart; so
+the extra cost is proportional to the traffic of heavy users, and corrections do not affect them.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from streameval.events.columns import Scored
 from streameval.events.durations import HOUR
 from streameval.sketches.blocks import NO_ITEM, SERIES_CELLS, N, Y
 
-MANY_PANES = 256  # that wait to be looked at
-MANY_CODES = 1 << 22  # scores that do
+MANY_PANES = 256  # panes waiting for their look
+MANY_CODES = 1 << 22  # scores waiting for theirs
 
 
 class Ledger:
@@ -67,9 +67,10 @@ class Ledger:
         min_propensity: float | None = None,
         pieces: RowPieces = NO_PIECES,
     ) -> None:
-        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets; `user_cap`:
-        impressions of a user and day in the sums under the cap, 0 to 255 (0: there are none); `min_propensity`: smaller ones
-        count as this in the sums by inverse propensity (None: there are none); `pieces`: of further metrics.
+        """`pane` and `horizon` (of corrections) in ms; `radix`: see `Catalog.combine`; `edges`: of the pClick buckets;
+        `user_cap`: a user's impressions per day in the sums under the cap, 0 to 255 (0: no such sums);
+        `min_propensity`: smaller ones count as this in the sums by inverse propensity (None: no such sums); `pieces`:
+        of further metrics.
         """
         self._pane = pane
         self._radix = radix
@@ -81,38 +82,39 @@ class Ledger:
         self._cap = UserCap(user_cap) if user_cap else None
         self._min_propensity = min_propensity
         self.pieces = pieces
-        self._head = WIDTH * (2 if user_cap else 1)  # of a row, in front of its pieces
-        self._core = self._head + (0 if min_propensity is None else EXPOSED)  # without them
+        self._head = WIDTH * (2 if user_cap else 1)  # width of a row's part before its pieces
+        self._core = self._head + (0 if min_propensity is None else EXPOSED)  # width of a row without its pieces
         self.width = self._core + pieces.width
-        defer = -(-horizon // pane)  # panes after which what is late counts
+        defer = -(-horizon // pane)  # panes after which late labels count
         self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
-        # by pane, what is late apart
+        # by pane, late ones separately
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
-        self.open = OpenScores()  # of panes that were looked at, to be placed with their stratum
-        self._cuts: list[int] = []  # panes at which segments begin besides hours
+        self.open = OpenScores()  # scores of evaluated panes, to be placed with their stratum
+        self._cuts: list[int] = []  # panes at which segments begin, other than hours
         self.untracked = 0  # scores of versions beyond `numbering.MOST_ROWS`
 
     # -- counting ------------------------------------------------------------------------------------------------
 
     def observe(self, labelled: Labelled, scored: Scored, sign: int, measured: Measured | None = None) -> None:
-        """Adds (or with sign -1 takes out) labelled impressions, in order of time, with all their scores.
+        """Adds labelled impressions (or with sign -1 subtracts them), in time order, with all their scores.
 
-        `measured`: what `Measured.of` gives of them, if the caller has it.
+        `measured`: the result of `Measured.of` for them, if the caller has it.
         """
         for some, its, signed, late in as_due(labelled, scored, sign, self.pieces.values):
             self._observe(some, its, signed, late, measured if some is labelled else None)
 
     def waiting(self, end: int, but: Collection[int] = (), start: int = 0) -> list[int]:
-        """The panes from `start`, before `end`, `but` for some, that wait to be looked at, oldest first.
+        """Returns the panes from `start` and before `end` that are waiting for their look, without those in `but`,
+        oldest first.
 
-        What is late apart, and what a look has put off.
+        Late labels, and panes that a look has deferred, are not included.
         """
         return self._due.waiting(start, end, but)
 
     def served(self, pane: int) -> tuple[int, int]:
-        """(impressions, clicks) on time of all versions that served in a pane that waits."""
+        """Returns (impressions, clicks) on time of all versions that served in a waiting pane."""
         matrix = self._waiting[0].get(pane)
         if matrix is None:
             return 0, 0
@@ -122,7 +124,7 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits to be looked at that it should not wait for the next snapshot."""
+        """Whether so much is waiting that the look should not be left to the next snapshot."""
         if len(self._waiting[0]) > MANY_PANES:
             return True
         return self._waiting_codes.size > MANY_CODES
@@ -131,7 +133,7 @@ class Ledger:
         self, labelled: Labelled, scored: Scored, sign: int, late: int, measured: Measured | None = None
     ) -> None:
         n, first = labelled.ts.size, scored.bounds[1]
-        if not n or not first:  # nothing was served by a version that logged a pClick
+        if not n or not first:  # no version that logged a pClick served anything
             return
         known = measured or Measured.of(labelled.ts, labelled.user, labelled.label, scored, self._pane)
         if first == n:
@@ -145,7 +147,7 @@ class Ledger:
         item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
         apart = np.full(n, self._cap is not None and late > 0)
         others = scored.row[first:]
-        if self._cap is not None and not late and sign > 0 and others.size:  # the cap is of impressions of pairs
+        if self._cap is not None and not late and sign > 0 and others.size:  # the cap is on impressions of pairs
             apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at))
         scores = LedgerScores(scored.row, scored.series, scored.p, known.loss, known.part, logged_at)
         weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
@@ -177,35 +179,35 @@ class Ledger:
         self.untracked += int(missed[0])
 
     def cut(self, pane: int) -> None:
-        """From this pane on sums are kept apart from those before; it must not have been looked at."""
+        """Starts a new segment at a pane, which must not have been evaluated yet."""
         if pane not in self._cuts:
             self._cuts = sorted([*self._cuts, pane])
             self._due.cut()
 
     def segment(self, pane: int) -> int:
-        """The first pane of the segment that a pane is in: of its hour, or of the last cut in it."""
+        """Returns the first pane of a pane's segment: of its hour, or of the last cut within it."""
         begin = pane * self._pane // HOUR * HOUR
         first = -(-begin // self._pane)
         return max([first, *(cut for cut in self._cuts if cut <= pane)])
 
     def end_of(self, segment: int) -> int:
-        """The first pane behind a segment."""
+        """Returns the first pane after a segment."""
         end = -(-(segment * self._pane // HOUR + 1) * HOUR // self._pane)
         return min([end, *(cut for cut in self._cuts if segment < cut)])
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def advance(self, end: int, put_off: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
-        """Takes the panes before `end` into their segments: (segment, sums that it gained by row), oldest first.
+    def advance(self, end: int, deferred: Collection[int] = ()) -> list[tuple[int, dict[Key, NDArray[np.int64]]]]:
+        """Moves the panes before `end` into their segments. Returns (segment, added sums by row), oldest first.
 
-        And what was late in panes whose horizon ended before it; panes that were `put_off` only then, as one with the rest
-        of their segment, and apart.
+        This includes late labels of panes whose correction horizon ended before it. Panes in `deferred` are moved only
+        then, together with the rest of their segment, and set apart.
         """
         out = []
-        for pane, late in self._due.take(end, put_off):
+        for pane, late in self._due.take(end, deferred):
             gained = self._waiting[late].pop(pane)
             number = self.segment(pane)
-            leaves = not late and pane in put_off
+            leaves = not late and pane in deferred
             if leaves and self._cap is not None:
                 self._set_apart(gained)
             for row, codes, clicks in self._waiting_codes.pop(pane, late):
@@ -219,11 +221,11 @@ class Ledger:
         return out
 
     def key_of(self, row: int) -> Key:
-        """What a row is of."""
+        """Returns the key of a row."""
         return self._numbers.rows[row]
 
     def placed(self, row: Key, codes: ScoreCodes, curves: StratumCurves) -> NDArray[np.int64]:
-        """What a row gains by scores that are placed by the curves of their stratum, int64[width]."""
+        """Returns what scores add to a row when placed by the curves of their stratum, int64[width]."""
         core = np.zeros(self._core, np.int64)
         place(codes, row[1] >= 0, curves.core, core)
         gained = self.pieces.whole(core)
@@ -231,14 +233,14 @@ class Ledger:
         return gained
 
     def place(self, segment: int, row: int, codes: ScoreCodes, curves: StratumCurves) -> NDArray[np.int64]:
-        """Adds what `placed` tells to a segment, and returns it."""
+        """Adds the result of `placed` to a segment, and returns it."""
         gained = self.placed(self._numbers.rows[row], codes, curves)
         total = self._matrix(self._segments, segment, row + 1, self.width)
         total[row] += gained
         return gained
 
     def segments(self) -> Iterator[tuple[int, dict[Key, NDArray[np.int64]]]]:
-        """Everything that was advanced over: (first pane, sums by row), oldest first."""
+        """Yields (first pane, sums by row) for everything that `advance` has moved, oldest first."""
         for number in sorted(self._segments):
             yield number, self._by_key(self._segments[number])
 
@@ -261,7 +263,7 @@ class Ledger:
             self._make_room()
 
     def clear(self, series: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         gone, gone_parts = self._numbers.clear(series)
         for matrix in self._matrices():
             matrix[[i for i in gone if i < len(matrix)]] = 0
@@ -273,7 +275,7 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything."""
+        """Total size in bytes."""
         sums = sum(matrix.nbytes for matrix in self._matrices())
         codes = self._waiting_codes.nbytes + self.open.nbytes
         users = 0 if self._cap is None else self._cap.nbytes
@@ -282,7 +284,7 @@ class Ledger:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return {
             **self._numbers.state(),
             "pieces": self.pieces.state(),
@@ -299,7 +301,7 @@ class Ledger:
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `state` gave, into a ledger that is empty."""
+        """Restores what `state` returned, into an empty ledger."""
 
         def series(code: int) -> int:
             return int(codes.series[code]) if code >= 0 else code
@@ -327,7 +329,7 @@ class Ledger:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _set_apart(self, matrix: Matrix) -> None:
-        """Takes everything of pairs out of the sums under the cap."""
+        """Sets all sums of pairs apart."""
         pairs = [i for i, (_, other) in enumerate(self._numbers.rows[: len(matrix)]) if other >= 0]
         matrix[pairs, WIDTH : 2 * WIDTH] = matrix[pairs, :WIDTH]
 
@@ -336,7 +338,7 @@ class Ledger:
             yield from kept.values()
 
     def _make_room(self) -> None:
-        """Takes the numbers of rows and parts back that nothing is kept of."""
+        """Frees the numbers of rows and parts that are no longer used."""
         coded = self._waiting_codes.rows() | set(self.open.rows())
         rows = [
             i
@@ -355,7 +357,7 @@ class Ledger:
         self.parts.keep(kept)
 
     def _renumber_codes(self, row: NDArray[np.int64]) -> None:
-        """Row r is `row[r]` from now on; -1: its scores are forgotten."""
+        """Replaces row r by `row[r]`; -1: its scores are dropped."""
         self._waiting_codes.renumber(row)
         self.open.renumber(row)
 

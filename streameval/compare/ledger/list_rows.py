@@ -1,8 +1,10 @@
-"""Ranking metrics of pairs: what two versions' orders of one list differ by, beside the rows of users' AUC (see `gauc_rows`).
+"""Ranking metrics of pairs: how two versions' orders of a list differ, next to the rows of users' AUC (see
+`gauc_rows`).
 
-A list is the impressions of a request within a window, with a click and both versions' scores of all of them. Its row weighs 1, and has
-the form of a row of users' AUC: D is the other's NDCG (or reciprocal rank) on it less the server's, with clicks for gains and ties
-at their expectation. So a window's lists are made of the same rows, at the same times, and are corrected in the same way.
+A list is the impressions of a request within a window, with a click and both versions' scores of all of them. Its row
+has weight 1, and the form of a row of users' AUC: D is the other's NDCG (or reciprocal rank) on it less the server's,
+with clicks as gains and ties at their expectation. So a window's lists are computed from the same rows, at the same
+times, and are corrected in the same way.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ if TYPE_CHECKING:
     from streameval.compare.ledger.user_aucs import Groups
 
 GAUC_WIDTH = BLOCKS * GAUC_CELLS + GAUC_SCALARS
-MOST_OF_A_LIST = 4096  # items: what is longer is no list
+MOST_OF_A_LIST = 4096  # items: anything longer is not treated as a list
 _SCALARS = BLOCKS * GAUC_CELLS
 
 
 class _Cuts(NamedTuple):
-    """`term`: of `list_terms` with these cuts, the one of each metric."""
+    """`term`: for each metric, its index in `list_terms` with these cuts."""
 
     cuts: NDArray[np.int64]
     discount: NDArray[np.float64]
@@ -46,13 +48,13 @@ class _Cuts(NamedTuple):
 
 
 class ListMetrics:
-    """The ranking metrics that comparisons are asked for; a row has `GAUC_WIDTH` cells for users' AUC, then as many for each.
+    """The ranking metrics of comparisons; a row has `GAUC_WIDTH` cells for users' AUC, then as many for each metric.
 
-    Behind them are those of `exposed_lists`, if the Simpson guard is asked for.
+    After them come those of `exposed_lists`, if the Simpson guard uses lists.
     """
 
     def __init__(self, metrics: Sequence[str] = (), guard: ExposedCut | None = None) -> None:
-        """`metrics`: "mrr", or "ndcg_" and a K; `guard`: NDCG that is read under uniform exposure, too."""
+        """`metrics`: "mrr", or "ndcg_" and a K; `guard`: the NDCG that is also computed under uniform exposure."""
         self.metrics, self.guard = tuple(metrics), guard
         self.width = GAUC_WIDTH * (1 + len(self.metrics)) + (0 if guard is None else EXPOSED_LISTS)
         cuts = sorted({cut for name in self.metrics if (cut := cut_of(name)) is not None})
@@ -63,22 +65,22 @@ class ListMetrics:
         self._cuts = _Cuts(np.array(cuts, np.int64), discounts(max(cuts, default=0)), np.array(term, np.int64))
 
     def of(self, metric: str, row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A metric's part of a row: a view."""
+        """Returns a metric's part of a row: a view."""
         at = GAUC_WIDTH * (1 + self.metrics.index(metric))
         return row[at : at + GAUC_WIDTH]
 
     def exposed(self, row: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """What a row has of `exposed_lists`, int64[EXPOSED_LISTS]: a view; None: nobody asks."""
+        """Returns the cells of `exposed_lists` in a row, int64[EXPOSED_LISTS]: a view; None if there are none."""
         return None if self.guard is None else row[self.width - EXPOSED_LISTS :]
 
     @property
     def wanted(self) -> bool:
-        """Whether a row has anything of lists."""
+        """Whether rows have any cells for lists."""
         return self.width > GAUC_WIDTH
 
     @property
     def names(self) -> list[str]:
-        """What a row has behind users' AUC, for `fitted`."""
+        """What rows have after users' AUC, for `fitted`."""
         return [*self.metrics, *([] if self.guard is None else [self.guard.name])]
 
     def add(
@@ -91,9 +93,10 @@ class ListMetrics:
         sums: NDArray[np.int64],
         propensity: NDArray[np.float64] | None = None,
     ) -> None:
-        """Adds the lists of users (`groups`) to sums[window, pair]; `pair_of[served, other]`: numbers of the pairs, -1: none.
+        """Adds the lists of users (`groups`) to sums[window, pair]; `pair_of[served, other]`: numbers of the pairs, -1:
+        none.
 
-        `propensity`: by impression, NaN where it has none; None: nobody has.
+        `propensity`: by impression, NaN if it has none; None: no impression has any.
         """
         guarded = self.guard is not None and propensity is not None
         if not (self.metrics or guarded) or not request.size:
@@ -115,10 +118,10 @@ class ListMetrics:
             of = groups.label, propensity
             add_exposed_lists(self.guard, places, members, of, (scores.row, scores.p), sums)
             mine = sums[:, : members.pairs, self.width - EXPOSED_LISTS :]
-            mine[mine[..., XL_KNOWN] == 0] = 0  # or it would depend on what is computed together
+            mine[mine[..., XL_KNOWN] == 0] = 0  # otherwise it would depend on which windows are computed together
 
     def saved(self, kept: Mapping[int, Mapping[tuple[int, int], NDArray[np.int64]]]) -> list[list[Any]]:
-        """Sums by window and pair, as a checkpoint has them."""
+        """Returns the sums by window and pair in the form of checkpoints."""
         out = []
         for window, sums in sorted(kept.items()):
             rows = np.array(list(sums.values()), np.int64).reshape(-1, self.width)
@@ -126,10 +129,10 @@ class ListMetrics:
         return out
 
     def fitted(self, rows: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
-        """A copy of rows from a checkpoint that had these `names`."""
+        """Returns a copy of rows from a checkpoint with these `names`, in the current layout."""
         out = np.zeros((len(rows), self.width), np.int64)
         out[:, :GAUC_WIDTH] = rows[:, :GAUC_WIDTH]
-        for i, name in enumerate(names):  # of another width is only the last one, if at all
+        for i, name in enumerate(names):  # only the last one may have another width
             if name in self.names:
                 at, to = GAUC_WIDTH * (1 + i), GAUC_WIDTH * (1 + self.names.index(name))
                 width = GAUC_WIDTH if name in self.metrics else EXPOSED_LISTS
@@ -148,7 +151,9 @@ def _members(
     span: tuple[int, int],
     pair_of: NDArray[np.int32],
 ) -> ListMembers:
-    """The lists' scores; `span`: the first score of others, and how many pairs there are."""
+    """Groups the scores by list and pair; `span`: the index of the first score that is not the server's, and the number
+    of pairs.
+    """
     row, series, _ = scores
     first, found = span
     logged_at = np.full(list_of.size, -1, np.int32)
@@ -182,7 +187,7 @@ def _add_lists(
     asked: _Cuts,
     sums: NDArray[np.int64],
 ) -> None:
-    """`places`: window, block and size of the lists, -1 of those that are too long."""
+    """`places`: window, block and size of the lists, -1 for lists that are too long."""
     window, block, size = places
     found, start, member, logged_at = members
     row, _, p = scores

@@ -1,4 +1,4 @@
-"""Numbers of the ledger's rows, and of their parts, given out as they are first seen (see `sums`)."""
+"""Numbers of the ledger's rows and of their parts, assigned when they are first seen (see `sums`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from streameval.compare.ledger.sums import LedgerLabels, LedgerScores, Numbers
 from streameval.compare.ledger.unnumbered import new_parts, new_rows
 
-MOST_ROWS = 128  # versions that served, and pairs; further ones are not compared, and counted
-_PARTS_AT_ONCE = 1024  # that are numbered in one go
+MOST_ROWS = 128  # versions that served, and pairs; any more are counted but not compared
+_PARTS_AT_ONCE = 1024  # numbered per call
 
-Key = tuple[int, int]  # (series that served, other series); other -1: the served sums themselves
+Key = tuple[int, int]  # (series that served, other series); other -1: the server's own sums
 TrafficPart = tuple[
     int, int, int, int
 ]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
@@ -22,26 +22,26 @@ _GONE = (-2, -2)
 
 
 class Numbering:
-    """Names by number, and for kernels tables of numbers."""
+    """The keys by number and, for kernels, tables of numbers."""
 
     def __init__(self, dimensions: int, values: int, buckets: int) -> None:
-        """`values`: the most that a dimension has, or that there are buckets of pClick."""
+        """`values`: the maximum number of values of a dimension, or of buckets of pClick."""
         self._dimensions = dimensions
         self._values = values
         self.rows: list[Key] = []
-        self.parts: tuple[list[TrafficPart], list[TrafficPart], list[TrafficPart]] = ([], [], [])  # of the three kinds
+        self.parts: tuple[list[TrafficPart], list[TrafficPart], list[TrafficPart]] = ([], [], [])  # by kind
         self._row_of = np.full((0, 1), -1, np.int32)  # [served, other + 1]
         self._part_of = np.full((MOST_ROWS, (dimensions + 1) * values), -1, np.int32)
-        self._level_of = np.full((MOST_ROWS, buckets), -1, np.int32)  # [row of what was served, bucket]
+        self._level_of = np.full((MOST_ROWS, buckets), -1, np.int32)  # [row of the server, bucket]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables that could be large."""
+        """Size in bytes of the tables that may be large."""
         return self._part_of.nbytes + self._level_of.nbytes
 
     @property
     def columns(self) -> Numbers:
-        """For kernels."""
+        """The tables for kernels."""
         full = len(self.rows) == MOST_ROWS
         return Numbers(self._row_of, self._part_of, self._level_of, self._dimensions * self._values, full)
 
@@ -54,7 +54,9 @@ class Numbering:
             self._row_of = table
 
     def give(self, start: int, end: int, first: int, scores: LedgerScores, impressions: LedgerLabels) -> None:
-        """Numbers the rows that a batch brings, and the parts that scores start .. end - 1 do; those from `first` on are others'."""
+        """Numbers new rows of a batch, and new parts of scores start .. end - 1; scores from `first` on are not the
+        server's.
+        """
         pairs = start >= first
         rows = np.empty((MOST_ROWS, 2), np.int64)
         made = new_rows(first, scores, self._row_of, len(self.rows), MOST_ROWS, rows)
@@ -70,7 +72,9 @@ class Numbering:
                 self.parts[LEVELS].append(name)
 
     def clear(self, series: int) -> tuple[list[int], list[list[int]]]:
-        """Forgets the names that a series is in; returns the rows, and the parts by kind, that have none now."""
+        """Forgets the keys that contain a series; returns the rows, and the parts by kind, that no longer have
+        a key.
+        """
         gone = [i for i, key in enumerate(self.rows) if series in key]
         for i in gone:
             served, other = self.rows[i]
@@ -86,7 +90,7 @@ class Numbering:
         return gone, gone_parts
 
     def keep(self, rows: Sequence[int]) -> list[list[int]]:
-        """Gives these rows the numbers from 0 on, the others lose theirs; returns the parts, by kind, of which so is true."""
+        """Renumbers these rows from 0, drops the others; returns the parts to keep, by kind."""
         self.rows = [self.rows[i] for i in rows]
         kept = []
         for names in self.parts:
@@ -99,7 +103,7 @@ class Numbering:
         return kept
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return {
             "rows": [list(key) for key in self.rows],
             "part_names": [[list(key) for key in names] for names in self.parts],
@@ -108,7 +112,7 @@ class Numbering:
     def restore(
         self, rows: list[Key], parts: Sequence[Sequence[Sequence[int]]], part: Callable[..., TrafficPart]
     ) -> None:
-        """Takes over rows, and parts by kind, `part` of each."""
+        """Restores rows, and parts by kind; `part` converts the key of each part."""
         self.rows = rows
         self.reserve(max((max(key) for key in rows), default=-1) + 1)
         for names, given in zip(self.parts, parts, strict=True):

@@ -1,4 +1,6 @@
-"""Scores of one partition that have not been placed yet (see `placements`): as codes, by pane, until their stratum closes."""
+"""Scores of one partition that have not been placed yet (see `placements`): as codes, by pane, until their stratum
+closes.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from streameval.compare.ledger.waiting_codes import split
 
 @dataclass(slots=True)
 class _Row:
-    """What one row has open, by pane."""
+    """The open scores of one row, by pane."""
 
     codes: dict[int, ScoreCodes] = field(default_factory=dict)
     clicks: dict[int, int] = field(default_factory=dict)
     all_scores: int = 0
     all_clicks: int = 0
-    first: int | None = None  # pane; None: to be looked up
+    first: int | None = None  # pane; None: not computed
 
 
 class OpenScores:
@@ -30,7 +32,7 @@ class OpenScores:
         self._rows: dict[int, _Row] = {}
 
     def add(self, pane: int, row: int, codes: ScoreCodes, clicks: int) -> None:
-        """Adds codes of a row in a pane, so many of them of clicks."""
+        """Adds codes of a row in a pane, `clicks` of them clicks."""
         some = self._rows.setdefault(row, _Row())
         if not some.codes:
             some.first = pane
@@ -41,31 +43,31 @@ class OpenScores:
         some.all_scores, some.all_clicks = some.all_scores + codes.size, some.all_clicks + clicks
 
     def rows(self) -> list[int]:
-        """The rows that have any."""
+        """Returns the rows that have any codes."""
         return sorted(self._rows)
 
     def total(self, row: int) -> tuple[int, int]:
-        """(scores, clicks) of a row that has any."""
+        """Returns (scores, clicks) of a row that has codes."""
         return self._rows[row].all_scores, self._rows[row].all_clicks
 
     def first(self, row: int) -> int:
-        """The oldest pane of a row that has any."""
+        """Returns the oldest pane of a row that has codes."""
         some = self._rows[row]
         if some.first is None:
             some.first = min(some.codes)
         return some.first
 
     def panes(self, row: int) -> list[tuple[int, int, int]]:
-        """(pane, scores, clicks) of a row that has any, oldest first."""
+        """Returns (pane, scores, clicks) of a row that has codes, oldest first."""
         some = self._rows[row]
         return [(pane, some.codes[pane].size, some.clicks[pane]) for pane in sorted(some.codes)]
 
     def of(self, pane: int, row: int) -> ScoreCodes:
-        """The codes of one row in a pane."""
+        """Returns the codes of one row in a pane."""
         return self._rows[row].codes[pane]
 
     def take(self, pane: int, row: int) -> ScoreCodes:
-        """Removes and returns them."""
+        """Removes and returns the codes of one row in a pane."""
         some = self._rows[row]
         codes = some.codes.pop(pane)
         some.all_scores, some.all_clicks = some.all_scores - codes.size, some.all_clicks - some.clicks.pop(pane)
@@ -75,7 +77,7 @@ class OpenScores:
         return codes
 
     def renumber(self, row: NDArray[np.int64]) -> None:
-        """Row r is `row[r]` from now on; -1: forgotten."""
+        """Replaces row r by `row[r]`; -1: dropped."""
         old, self._rows = self._rows, {}
         for number, some in old.items():
             if row[number] >= 0:
@@ -84,11 +86,11 @@ class OpenScores:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the codes."""
+        """Size of the codes in bytes."""
         return 8 * sum(row.all_scores for row in self._rows.values())
 
     def state(self) -> list[list[Any]]:
-        """Everything, for `restore`: codes by pane."""
+        """Returns everything, for `restore`: codes by pane."""
         by_pane: dict[int, list[ScoreCodes]] = {}
         for number in sorted(self._rows):
             for pane, codes in self._rows[number].codes.items():
@@ -97,7 +99,7 @@ class OpenScores:
 
     @classmethod
     def restore(cls, state: list[list[Any]]) -> OpenScores:
-        """From what `state` gave."""
+        """Restores what `state` returned."""
         out = cls()
         for pane, codes in state:
             for row, some, clicks in split(codes):

@@ -1,9 +1,10 @@
 """The piece of `pauc`: a pair's partial AUCs over a range of false positive rates, as sums over impressions.
 
-As the AUC's placements (see `placements`), by the curves of the stratum's own labels: with u the share of its non-clicks that score
-above an impression, a click is worth clip(high - u, 0, high - low), and a non-click the true positive rate at clip(u, low, high), less
-the mean of that over the stratum's non-clicks (the partial placement values of He and Escobar 2008, Statistics in Medicine 27:5291). A
-bin is a chord, also where the range cuts it. So the clicks' mean is the partial area of the stratum exactly, and equal scores differ by 0.
+Like the AUC's placements (see `placements`), it uses the curves of the stratum's own labels: with u the share of its
+non-clicks that score above an impression, a click adds clip(high - u, 0, high - low), and a non-click the true positive
+rate at clip(u, low, high), less the mean of that over the stratum's non-clicks (the partial placement values of He and
+Escobar 2008, Statistics in Medicine 27:5291). The curve is a chord within a bin, also where the range ends inside it.
+So the clicks' mean is exactly the partial area of the stratum, and equal scores differ by 0.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from streameval.sketches.blocks import BLOCKS, NO_ITEM, OF_ITEMS, OF_USERS, SCAL
 
 PAUC = "pauc"
 
-# cells by block of users, and by block of items: impressions, clicks, and how much higher the other version places clicks, and non-clicks
+# cells by block of users, and by block of items: impressions, clicks, and how much higher the other version places
+# clicks and non-clicks
 P_N, P_Y, P_PHI1, P_PHI0 = range(4)
 PAUC_CELLS = 4
 P_USERS, P_ITEMS, P_SCALARS = 0, BLOCKS * PAUC_CELLS, 2 * BLOCKS * PAUC_CELLS
-# scalars: of clicks and of non-clicks the squares of these differences, and the server's own placements
+# scalars: the squares of these differences for clicks and for non-clicks, and the server's own placements
 P_PHI1_SQ, P_PHI0_SQ, P_SERVER1, P_SERVER0 = range(P_SCALARS, P_SCALARS + 4)
 PAUC_WIDTH = P_SCALARS + 4
 
 
 def pauc_piece(low: float, high: float) -> RowPiece:
-    """Over the false positive rates [low, high]."""
+    """Returns the piece for false positive rates in [low, high]."""
     return RowPiece(
         PAUC,
         f"{PAUC} {low:.17g} {high:.17g}",
@@ -43,10 +45,11 @@ def pauc_piece(low: float, high: float) -> RowPiece:
 
 
 def partial_curves(labels: Labels, low: float, high: float) -> NDArray[np.int32]:
-    """What impressions are worth by part of a bin (see `placements`), int32[side, label, BINS] in units of 1 / SCALE, of labels
-    int64[side, label, BINS].
+    """Returns what an impression adds by part of a bin (see `placements`), int32[side, label, BINS] in units of 1 /
+    SCALE, from labels int64[side, label, BINS].
 
-    Without clicks a non-click is worth 0, without non-clicks a click what chance gives: there is nothing to tell.
+    Without clicks a non-click adds 0, without non-clicks a click adds its expectation by chance, because nothing is
+    known.
     """
     out = np.empty(labels.shape, np.int32)
     for side in range(len(labels)):
@@ -56,7 +59,7 @@ def partial_curves(labels: Labels, low: float, high: float) -> NDArray[np.int32]
 
 @numba.njit(cache=True, nogil=True)
 def _rate(no: NDArray[np.int64], yes: NDArray[np.int64], at: float) -> float:
-    """The true positive rate where so many non-clicks score above, on the chords; there is a click."""
+    """Returns the true positive rate at which `at` non-clicks score higher, on the chords; there must be a click."""
     others, clicks, total = 0.0, 0.0, float(yes.sum())
     for b in range(no.size - 1, -1, -1):
         if no[b] > 0 and others + no[b] >= at:
@@ -81,7 +84,7 @@ def _curve(no: NDArray[np.int64], yes: NDArray[np.int64], low: float, high: floa
             click = min(max(high - begin, 0.0), high - low)
             rate = (clicks + yes[b] / 2.0) / p
             worth[b] = at_low if begin <= low else at_high if begin >= high else rate
-        else:  # the mean over the bin, of which a part lies before the range, and one behind it
+        else:  # the mean over the bin, part of which may lie before or after the range
             before, after = max(min(end, low) - begin, 0.0), max(end - max(begin, high), 0.0)
             left, right = min(max(begin, low), high), min(max(end, low), high)
             middle = (left + right) / 2.0
@@ -98,7 +101,7 @@ def _curve(no: NDArray[np.int64], yes: NDArray[np.int64], low: float, high: floa
 
 @numba.njit(cache=True, nogil=True)
 def _place(codes: ScoreCodes, curves: NDArray[np.int32], out: Row, column: int) -> None:
-    """Adds what scores are worth to out[column:], of the pair that they are of."""
+    """Adds the terms of scores to out[column:], the row of their pair."""
     for code in codes:
         sign = -1 if code & OUT else 1
         label, user, item, server_bin, other_bin = read_code(code)

@@ -1,4 +1,4 @@
-"""Sums by part of the traffic: by pane until somebody looks, then by segment, as the ledger's rows (see `ledger`)."""
+"""Sums by part of the traffic: by pane until its look, then by segment, like the ledger's rows (see `ledger`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streameval.compare.ledger.sums import LEVEL_WIDTH, PART_WIDTH, SERVED_WIDTH
 Value = tuple[int, int]  # (dimension, value) of a part
 ServedSums = tuple[list[Value], dict[int, Matrix]]  # K values, and their sums [K, width] by segment
 _WIDTHS = (PART_WIDTH, SERVED_WIDTH, LEVEL_WIDTH)
-ByKind = tuple[Matrix, Matrix, Matrix]  # of the three kinds, by number of the part
+ByKind = tuple[Matrix, Matrix, Matrix]  # by number of the part, for each of the three kinds
 _EMPTY: ByKind = (
     np.zeros((0, PART_WIDTH), np.int64),
     np.zeros((0, SERVED_WIDTH), np.int64),
@@ -28,15 +28,15 @@ class PartSums:
 
     def __init__(self, numbers: Numbering) -> None:
         self._numbers = numbers
-        self._waiting: tuple[dict[int, ByKind], dict[int, ByKind]] = ({}, {})  # by pane, what is late apart
+        self._waiting: tuple[dict[int, ByKind], dict[int, ByKind]] = ({}, {})  # by pane, late ones separately
         self._segments: dict[int, ByKind] = {}  # by first pane
 
     def of_pane(self, pane: int, late: int) -> ByKind:
-        """Room for every part, to be added to."""
+        """Returns the sums of a pane, with room for every part, to be added to."""
         return self._room(self._waiting[late], pane)
 
     def advance(self, pane: int, late: int, segment: int) -> None:
-        """Adds a pane that waits to its segment."""
+        """Adds a waiting pane to its segment."""
         gained = self._waiting[late].pop(pane, None)
         if gained is not None:
             for whole, some in zip(self._room(self._segments, segment), gained, strict=True):
@@ -45,7 +45,7 @@ class PartSums:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def totals(self, kind: int, start: int) -> dict[TrafficPart, NDArray[np.int64]]:
-        """Sums of one kind over the segments from pane `start` on."""
+        """Returns the sums of one kind over the segments from pane `start` on."""
         out: dict[TrafficPart, NDArray[np.int64]] = {}
         for number in sorted(self._segments):
             if number < start:
@@ -58,7 +58,9 @@ class PartSums:
         return out
 
     def of_pair(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
-        """(values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start`, before `end`."""
+        """Returns (values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start` and before
+        `end`.
+        """
         values, segments = self._between(PAIRS, served, other, start, end)
         out = np.zeros((len(values), PART_WIDTH), np.int64)
         for _, sums in segments:
@@ -66,12 +68,14 @@ class PartSums:
         return values, out
 
     def of_served(self, served: int, start: int, end: int) -> ServedSums:
-        """(values, int64[K, SERVED_WIDTH] by segment) of what a version served, as `of_pair`."""
+        """Returns (values, int64[K, SERVED_WIDTH] by segment) for what a version served; range as in `of_pair`."""
         values, segments = self._between(SERVED, served, -1, start, end)
         return values, dict(segments)
 
     def levels(self, served: int, start: int, end: int) -> ServedSums:
-        """(values, int64[K, LEVEL_WIDTH] by segment) of what a version served by bucket of its pClick, as `of_pair`."""
+        """Returns (values, int64[K, LEVEL_WIDTH] by segment) for what a version served, by bucket of its pClick; range
+        as in `of_pair`.
+        """
         values, segments = self._between(LEVELS, served, -1, start, end)
         return values, dict(segments)
 
@@ -93,7 +97,7 @@ class PartSums:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the sums."""
+        """Size of the sums in bytes."""
         return sum(matrix.nbytes for kept in self._kept() for parts in kept.values() for matrix in parts)
 
     # -- forgetting ----------------------------------------------------------------------------------------------
@@ -111,7 +115,7 @@ class PartSums:
                     matrix[[i for i in some if i < len(matrix)]] = 0
 
     def keep(self, parts: Sequence[Sequence[int]]) -> None:
-        """These parts, by kind, have the numbers from 0 on; there are no others."""
+        """Renumbers these parts, by kind, from 0 and drops all others."""
         for kept in self._kept():
             for number, matrices in kept.items():
                 a, b, c = (
@@ -122,7 +126,7 @@ class PartSums:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return {
             "waiting_parts": [
                 [late, pane, *(matrix.copy() for matrix in parts)]
@@ -133,7 +137,7 @@ class PartSums:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         for late, pane, a, b, c in state["waiting_parts"]:
             self._waiting[late][pane] = a.copy(), b.copy(), c.copy()
         self._segments = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
@@ -150,7 +154,9 @@ class PartSums:
 
 
 def fitted(matrix: Matrix, width: int) -> Matrix:
-    """A copy of rows as wide as they are here: there was a user cap, or there is one now, and so for propensities."""
+    """Returns a copy of rows in the current width: the user cap, or sums by propensity, may have been switched on or
+    off.
+    """
     out = np.zeros((len(matrix), width), np.int64)
     both = WIDTH * min(width // WIDTH, matrix.shape[1] // WIDTH)
     out[:, :both] = matrix[:, :both]
@@ -160,7 +166,7 @@ def fitted(matrix: Matrix, width: int) -> Matrix:
 
 
 def grown(matrix: Matrix, rows: int) -> Matrix:
-    """The matrix with further rows of 0, if it has not so many."""
+    """Returns the matrix, extended by rows of 0 to at least `rows` rows."""
     if len(matrix) >= rows:
         return matrix
     if not len(matrix):

@@ -1,4 +1,4 @@
-"""What further metrics add to a row of the ledger: pieces among the sums that every row has, one a metric.
+"""Additional sums of further metrics in a row of the ledger: pieces among the sums that every row has, one per metric.
 
 A piece is added by its own kernel and read by its own function, so it does not affect other metrics, and a ledger
 without pieces has no overhead. Checkpoints identify a piece by its name, which contains everything that its sums depend
@@ -25,7 +25,9 @@ RowOf = NDArray[np.int32]  # [served, other + 1], the row of a pair; -1: none
 
 @dataclass(frozen=True, slots=True)
 class PieceScores:
-    """Scores `start` .. `end` - 1 of a pane, whose rows are numbered; `fields`: numbers of the impressions by name."""
+    """Scores `start` .. `end` - 1 of a pane, whose rows are numbered; `fields`: numeric fields of the impressions by
+    name.
+    """
 
     start: int
     end: int
@@ -39,7 +41,9 @@ class PieceScores:
 
 @dataclass(frozen=True, slots=True)
 class StratumCurves:
-    """By what the scores of a stratum are placed: for the core of a row, and for each of its pieces that has curves of its own."""
+    """The curves by which the scores of a stratum are placed: for the core of a row, and for each piece that has its
+    own.
+    """
 
     core: Curve
     pieces: tuple[Curve | None, ...]
@@ -47,10 +51,11 @@ class StratumCurves:
 
 @dataclass(frozen=True, slots=True)
 class RowPiece:
-    """`pairs`: of pairs of versions, or else of versions that served.
+    """One piece of a row. `pairs`: whether rows of pairs have it, or else those of versions that served.
 
-    `add(some, sums, column)` adds impressions to sums[:, column:] when their labels are due. Or, of pairs, `place(codes, curves, row, column)`
-    adds them to row[column:] when their stratum closes, by the `curves` of its labels. `values`: it reads what clicks are worth.
+    `add(some, sums, column)` adds impressions to sums[:, column:] when their labels are due. Alternatively, for pairs,
+    `place(codes, curves, row, column)` adds them to row[column:] when their stratum closes, by the `curves` of its
+    labels. `values`: it uses the values of clicks.
     """
 
     metric: str
@@ -64,9 +69,10 @@ class RowPiece:
 
 
 class RowPieces:
-    """The pieces of a row, in their order: behind the sums of all and of what is apart, in front of those by inverse propensity.
+    """The pieces of a row, in order: after the sums of all impressions and of those apart, before those by inverse
+    propensity.
 
-    Whatever else is in a row is its core, which is what rows without pieces are.
+    The rest of a row is its core, which is the entire row if there are no pieces.
     """
 
     def __init__(self, some: Sequence[RowPiece] = ()) -> None:
@@ -75,7 +81,7 @@ class RowPieces:
         self.values = any(one.values for one in some)
 
     def __iter__(self) -> Iterator[tuple[RowPiece, int]]:
-        """Each with the column, counted from the first piece, at which it begins."""
+        """Yields each piece with the column at which it begins, counted from the first piece."""
         at = 0
         for one in self._some:
             yield one, at
@@ -88,28 +94,30 @@ class RowPieces:
                 piece.add(some, sums, first + at)
 
     def curves(self, core: Curve, labels: SparseVector, pair: bool) -> StratumCurves:
-        """Those of the core, and the pieces' own of the labels of a stratum of a pair, or of a version that served."""
+        """Returns the given curves of the core with the pieces' own, from the labels of a stratum; `pair`: of a pair,
+        or of a version that served.
+        """
         return StratumCurves(
             core, tuple(one.curves(dense(labels)) if one.curves is not None and pair else None for one in self._some)
         )
 
     def place(self, codes: ScoreCodes, curves: StratumCurves, row: Row) -> None:
-        """Adds what scores are placed at to the pieces of a row."""
+        """Adds the placements of scores to the pieces of a row."""
         first = _head(row.size - self.width)
         for (piece, at), curve in zip(self, curves.pieces, strict=True):
             if piece.place is not None and curve is not None:
                 piece.place(codes, curve, row, first + at)
 
     def core(self, row: Matrix) -> Matrix:
-        """A row, or rows, without the pieces."""
+        """Returns a row, or rows, without the pieces."""
         return _without(row, self.width)
 
     def whole(self, core: Matrix) -> Matrix:
-        """A row of which nothing but the core is known."""
+        """Returns a row with this core, and pieces of 0."""
         return self._joined(core, np.zeros((*core.shape[:-1], self.width), np.int64))
 
     def of(self, metric: str, row: Matrix) -> Matrix:
-        """A metric's piece of a row: a view. KeyError: it has none."""
+        """Returns a metric's piece of a row: a view. KeyError if it has none."""
         first = _head(row.shape[-1] - self.width)
         for one, at in self:
             if one.metric == metric:
@@ -117,11 +125,13 @@ class RowPieces:
         raise KeyError(metric)
 
     def state(self) -> list[list[object]]:
-        """Names and widths, for `fitted`."""
+        """Returns names and widths, for `fitted`."""
         return [[one.name, one.width] for one in self._some]
 
     def fitted(self, matrix: Matrix, saved: Sequence[Sequence[object]], core: int) -> Matrix:
-        """A copy of rows from a checkpoint with the pieces `saved`, whose core is `core` wide here."""
+        """Returns a copy of rows from a checkpoint with the pieces `saved`, in the current layout, whose core has width
+        `core`.
+        """
         widths = [int(str(width)) for _, width in saved]
         out = np.zeros((len(matrix), self.width), np.int64)
         first = _head(matrix.shape[1] - sum(widths))
@@ -140,7 +150,7 @@ class RowPieces:
 
 
 def _head(core: int) -> int:
-    """How much of a core of that width is in front of the pieces."""
+    """Returns how much of a core of that width comes before the pieces."""
     return core - core % WIDTH
 
 

@@ -1,20 +1,20 @@
-"""Placements: by them the AUC becomes a sum over impressions, so that it has a variance by user and by item.
+"""Placements, which turn the AUC into a sum over impressions, so that it has a variance by user and by item.
 
 The curves of a version are F0(s), the share of non-clicks that score below s, and S1(s), the share of clicks that score
 above s (ties by half). With A = F0(s) for a click and B = S1(s) - AUC for a non-click, mean(A) + mean(B) is the AUC,
-and what a user adds to the two sums is what the user adds to the AUC (the structural components of DeLong et al. 1988;
-for clusters Obuchowski 1997).
+and what a user adds to the two sums is the user's contribution to the AUC (the structural components of DeLong et al.
+1988; for clusters Obuchowski 1997).
 
-The impressions of a comparison are placed among themselves, stratum by stratum: a stratum is an hour, or so many panes
-of it as hold enough labels, over all partitions. Its curves are those of its own labels, of a pair's both versions on the
-same impressions; so the sums of a stratum are its AUC exactly, equal scores differ by 0, and a click rate that moves
-with the hours moves nothing. Until a stratum closes its scores are kept as codes.
+The impressions of a comparison are placed among each other, stratum by stratum: a stratum is an hour, or as many of its
+panes as contain enough labels, over all partitions. Its curves come from its own labels, for both versions of a pair on
+the same impressions; so the sums of a stratum are exactly its AUC, equal scores differ by 0, and a click rate that
+varies by hour has no effect. Until a stratum closes its scores are kept as codes.
 
 A code is a uint64: the pair's other version's bin (11 bits), the server's bin (11), the label (1), the user's block
-(6), the item's block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, of a sampled log,
+(6), the item's block (7), the row of the ledger (8), its inverse propensity (11; see `exposure`) or, for a sampled log,
 how often it counts, the parts of the server's and of the other version's bin (3 each), which of the two it has (1),
-whether it is apart (1; see `ledger`), and whether it is removed again (1). An older checkpoint has codes without parts:
-they are in the first one.
+whether it is apart (1; see `ledger`), and whether it is removed again (1). Codes of older checkpoints have no parts,
+which reads as the first part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, PAIR_SCALARS, SCALE
 from streameval.sketches.grid import PART_BITS, bin_count
 
-BINS = bin_count(CURVE_BITS) << PART_BITS  # parts of bins, by which scores are placed (docs/metrics.md)
+BINS = bin_count(CURVE_BITS) << PART_BITS  # parts of bins, the resolution of placements (docs/metrics.md)
 
 SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row, of either kind
 ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
@@ -39,7 +39,7 @@ WIDTH = ITEMS + BLOCKS * PAIR_CELLS
 _BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT, _SERVER_PART, _PART = 0, 11, 22, 23, 29, 36, 44, 55, 58
 _PARTS = (1 << PART_BITS) - 1
 ROW_MASK = np.uint64(0xFF << _ROW)
-_COPIED = np.uint64(1 << 61)  # there are copies in place of a weight
+_COPIED = np.uint64(1 << 61)  # the field of the weight holds copies instead
 _COPIES_BITS = 11
 APART = np.uint64(1 << 62)
 OUT = np.uint64(1 << 63)
@@ -54,12 +54,12 @@ assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
 ScoreCodes = NDArray[np.uint64]
 Row = NDArray[
     np.int64
-]  # [WIDTH], or twice that: all, and behind it what is apart; EXPOSED more where propensities are known
+]  # [WIDTH], or twice that: all impressions, then those apart; plus EXPOSED where propensities are known
 
 
 @numba.njit(inline="always")
 def code_of(row: int, item: int, user: int, label: int, server: int, other: int) -> np.uint64:
-    """See the module; `server` and `other` are parts of bins."""
+    """Returns a code (see the module); `server` and `other` are parts of bins."""
     high = (np.uint64(row) << np.uint64(_ROW)) | (np.uint64(item) << np.uint64(_ITEM))
     middle = (np.uint64(user) << np.uint64(_USER)) | (np.uint64(label) << np.uint64(_LABEL))
     bins = (np.uint64(server >> PART_BITS) << np.uint64(_SERVER)) | np.uint64(other >> PART_BITS)
@@ -69,19 +69,19 @@ def code_of(row: int, item: int, user: int, label: int, server: int, other: int)
 
 @numba.njit(inline="always")
 def weighted(code: np.uint64, weight: int) -> np.uint64:
-    """The code with its inverse propensity (see `exposure.weight_codes`)."""
+    """Returns the code with its inverse propensity added (see `exposure.weight_codes`)."""
     return code | (np.uint64(weight) << np.uint64(_WEIGHT))
 
 
 @numba.njit(inline="always")
 def copied(copies: int) -> np.uint64:
-    """What a code of an impression that counts so often has besides."""
+    """Returns the bits to add to the code of an impression that counts `copies` times."""
     return np.uint64(0) if copies == 1 else _COPIED | (np.uint64(copies) << np.uint64(_WEIGHT))
 
 
 @numba.njit(inline="always")
 def times_of(code: np.uint64) -> int:
-    """How often it counts, below 0 when it is removed again."""
+    """Returns how often the impression counts, negative if it is removed again."""
     copies = 1
     if code & _COPIED:
         copies = _field(code, _WEIGHT, _COPIES_BITS)
@@ -95,19 +95,19 @@ def _field(code: np.uint64, first: int, bits: int) -> int:
 
 @numba.njit(inline="always")
 def _server(code: np.uint64) -> int:
-    """The part of a bin that the server's score fell into."""
+    """Returns the part of a bin that contains the server's score."""
     return (_field(code, _SERVER, 11) << PART_BITS) | _field(code, _SERVER_PART, PART_BITS)
 
 
 @numba.njit(inline="always")
 def _other(code: np.uint64) -> int:
-    """The same of the other version's."""
+    """Returns the part of a bin that contains the other version's score."""
     return (_field(code, _BIN, 11) << PART_BITS) | _field(code, _PART, PART_BITS)
 
 
 @numba.njit(inline="always")
 def read_code(code: np.uint64) -> tuple[int, int, int, int, int]:
-    """(label, block of the user, of the item, the server's part of a bin, the other version's) of a code."""
+    """Returns (label, block of the user, of the item, the server's part of a bin, the other version's) of a code."""
     return (
         _field(code, _LABEL, 1),
         _field(code, _USER, 6),
@@ -118,12 +118,12 @@ def read_code(code: np.uint64) -> tuple[int, int, int, int, int]:
 
 
 def rows_of(codes: ScoreCodes) -> NDArray[np.int64]:
-    """The row of every code."""
+    """Returns the row of every code."""
     return ((codes & ROW_MASK) >> np.uint64(_ROW)).astype(np.int64)
 
 
 def renumbered(codes: ScoreCodes, row: NDArray[np.int64]) -> ScoreCodes:
-    """Codes with `row[r]` in place of row r; those that have none (-1) are left out."""
+    """Returns codes with row r replaced by `row[r]`; codes whose row becomes -1 are dropped."""
     now = row[rows_of(codes)]
     keep = now >= 0
     return (codes[keep] & ~ROW_MASK) | (now[keep].astype(np.uint64) << np.uint64(_ROW))
@@ -131,11 +131,11 @@ def renumbered(codes: ScoreCodes, row: NDArray[np.int64]) -> ScoreCodes:
 
 @numba.njit(cache=True, nogil=True)
 def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[np.int64]]:
-    """(codes by row, and in order within a row; where each of the 256 rows ends; how many of a row are of clicks).
+    """Returns (codes by row, in order within a row; where each of the 256 rows ends; the number of clicks per row).
 
-    Codes that are all of one row are given back as they are.
+    If all codes have the same row, they are returned as they are.
     """
-    both = np.zeros(256, np.int64)  # codes, and above 32 bits clicks: one sum to wait for, not two
+    both = np.zeros(256, np.int64)  # codes, and above 32 bits clicks: a single sum to wait for
     for code in codes:
         both[_field(code, _ROW, 8)] += 1 + (_field(code, _LABEL, 1) << 32)
     ends, clicks = np.cumsum(both & 0xFFFFFFFF), both >> 32
@@ -155,7 +155,9 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
 def _add_placement(
     out: Row, at: int, pair: bool, squares: int, where: tuple[int, int, int], terms: tuple[int, int, int]
 ) -> None:
-    """Adds to the sums from out[at] on. `where`: label, block of the user, of the item; `terms`: placement, its square, the server's own."""
+    """Adds to the sums from out[at] on. `where`: label, block of the user, of the item; `terms`: placement, its square,
+    the server's own.
+    """
     label, user, item = where
     placement, square, server = terms
     if pair:
@@ -168,7 +170,7 @@ def _add_placement(
 
 @numba.njit(cache=True, nogil=True)
 def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) -> None:
-    """Adds what scores are placed at to the row that they are of, a pair's or that of a version that served."""
+    """Adds the placements of scores to their row, a pair's or that of a version that served."""
     exposed, cap = pair and out.size % WIDTH == EXPOSED, pair and out.size >= 2 * WIDTH
     squares = blocks.PAIR_PHI0_SQ if pair else blocks.PHI0_SQ
     for code in codes:

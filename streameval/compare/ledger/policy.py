@@ -1,8 +1,10 @@
-"""The piece of `policy_value`: what a pair's own policies would have earned, from impressions that both versions scored.
+"""The piece of `policy_value`: the value that a pair's own policies would have earned, from impressions that both
+versions scored.
 
-For either version an impression is weighted by the probability with which that version would have shown it (`policies`)
+For each version, an impression is weighted by the probability with which that version would have shown it (`policies`)
 over its propensity. A serving version without a probability has that of the log: a weight of 1. Propensities below the
-floor count as the floor. An impression without a propensity, or without the other version's probability, is in no sum.
+floor count as the floor. An impression without a propensity, or without the other version's probability, is not
+counted.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ from streameval.sketches.exposure import MOST_VALUE
 
 OWN_POLICY = "policy_value"
 
-# cells by block of users, and by block of items: impressions; weights of the server and of the other; weighted worth of either
+# cells by block of users, and by block of items: impressions; weights of the server and of the other; weighted value
+# for each
 L_N, L_WEIGHT, L_WORTH = 0, 1, 3
 POLICY_CELLS = 3 + 2 * REAL
 L_USERS, L_ITEMS, L_MOMENTS = 0, BLOCKS * POLICY_CELLS, 2 * BLOCKS * POLICY_CELLS
-# sums of products of two of: the server's weight and weighted worth, the other's weight and weighted worth
+# sums of pairwise products of: the server's weight and weighted value, the other's weight and weighted value
 TERMS = 4
 MOMENTS = tuple((i, j) for i in range(TERMS) for j in range(i, TERMS))
 L_CLASSES = L_MOMENTS + SQUARE * len(MOMENTS)  # counts of weights by size, of the server, then of the other
@@ -35,7 +38,7 @@ POLICY_WIDTH = L_CLASSES + 2 * WEIGHT_CLASSES
 
 
 def policy_piece(min_propensity: float) -> RowPiece:
-    """`min_propensity`: the smallest that is believed."""
+    """`min_propensity`: the smallest propensity that is believed."""
     name = f"{OWN_POLICY} {min_propensity:.17g}"
     return RowPiece(OWN_POLICY, name, POLICY_WIDTH, pairs=True, add=partial(_add, min_propensity), values=True)
 
@@ -52,7 +55,7 @@ def _add(least: float, some: PieceScores, sums: Matrix, column: int) -> None:
 
 @numba.njit(inline="always")
 def _probability(row: NDArray[np.int32], series: NDArray[np.int32], p: NDArray[np.float64], i: int, who: int) -> float:
-    """What is said of a version at impression i; NaN: nothing."""
+    """Returns the probability of a version at impression i; NaN if none is given."""
     j = np.searchsorted(row, i)
     while j < row.size and row[j] == i:
         if series[j] == who:

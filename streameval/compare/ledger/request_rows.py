@@ -1,8 +1,9 @@
-"""Requests that versions served, with and without clicks: rows of a window of event time, beside those of users' AUC (see `gauc_rows`).
+"""Requests that versions served, with and without clicks: rows of a window of event time, next to those of users' AUC
+(see `gauc_rows`).
 
-A request is counted in every window that it has impressions in, once for every version that served any of them, with their clicks. Its
-impressions share it alike, for the sums by block of items. Windows are computed whole, from the joiner's rows, and corrected as those of users' AUC
-are; of more than `MOST_CHOSEN` impressions users are sampled.
+A request counts in every window in which it has impressions, once for every version that served any of them, with their
+clicks. Its impressions have equal shares of it in the sums by block of items. Windows are computed as a whole, from the
+joiner's rows, and corrected like those of users' AUC; above `MOST_CHOSEN` impressions, users are sampled.
 """
 
 from __future__ import annotations
@@ -26,25 +27,25 @@ Y_USERS, Y_ITEMS, Y_SQUARES = (
     0,
     BLOCKS * YIELD_CELLS,
     2 * BLOCKS * YIELD_CELLS,
-)  # the last: sum of squares of a request's clicks
+)  # the last: sum of squares of clicks per request
 YIELD_WIDTH = Y_SQUARES + 1
 
 RequestSums = dict[int, dict[tuple[int, int], NDArray[np.int64]]]  # by window and (series that served, -1)
 
 
 class RequestColumns(NamedTuple):
-    """Of the joiner's rows, beside `LiveRows`."""
+    """Columns of the joiner's rows, in addition to `LiveRows`."""
 
     request: NDArray[np.uint64]  # 0: none
     series: NDArray[np.int32]
-    pclick: NDArray[np.float64]  # NaN: nobody served it
+    pclick: NDArray[np.float64]  # NaN: no version served it
     item: NDArray[np.int8]
 
 
 def request_rows(
     known: LiveRows, columns: RequestColumns, wanted: Wanted, due: Sequence[int]
 ) -> tuple[RequestSums, int]:
-    """(rows of the windows numbered `due`, how often the users were halved)."""
+    """Returns (rows of the windows numbered `due`, how often the sample of users was halved)."""
     halvings = 0
     while (n := _count(known, columns, wanted, halvings)) > MOST_CHOSEN:
         halvings += 1
@@ -64,7 +65,7 @@ def _counts(
     halvings: int,
     i: int,
 ) -> bool:
-    """Whether a row is of a request in a wanted window."""
+    """Whether a row belongs to a request in a wanted window."""
     window, first, place, late = wanted
     w = known.ts[i] // window - first
     if not 0 <= w < place.size or place[w] < 0 or columns.request[i] == 0 or np.isnan(columns.pclick[i]):
@@ -87,7 +88,7 @@ def _count(known: LiveRows, columns: RequestColumns, wanted: Wanted, halvings: i
 def _add_up(
     known: LiveRows, columns: RequestColumns, wanted: Wanted, halvings: int, n: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """(series, window's index, sums) of rows; n: impressions that count."""
+    """Returns (series, window's index, sums) of rows; `n`: impressions that count."""
     window, first, place, late = wanted
     room = 16
     while room < 2 * n:
@@ -98,7 +99,7 @@ def _add_up(
     user, row = (
         np.zeros(n, np.uint64),
         np.empty(n, np.int32),
-    )  # of a request: one of its users, and the row that it counts in
+    )  # of a request: one of its users, and the row in which it counts
     at, of = np.empty(n, np.int64), np.empty(n, np.int32)
     codes = 0
     for start, end in known.spans:

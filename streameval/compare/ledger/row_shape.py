@@ -1,4 +1,4 @@
-"""What the rows of a ledger, and of its windows, have beside what all rows have: for the further metrics of comparisons."""
+"""The layout of a ledger's rows, and of those of its windows: what further metrics of comparisons add to them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ WHOLE_CURVE = (0.0, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """`pieces` of every row by hour, `lists` of every row of a window of users' AUC.
+    """`pieces`: in every row by hour; `lists`: in every row of a window of users' AUC.
 
-    `requests`: windows have rows of requests, too. `operating_range`: false positive rates of the partial AUC.
+    `requests`: whether windows have rows of requests, too. `operating_range`: false positive rates of the partial AUC.
     """
 
     pieces: RowPieces = NO_PIECES
@@ -40,7 +40,9 @@ def shape_of(
     operating_range: tuple[float, float] = WHOLE_CURVE,
     guard_cut: int | None = None,
 ) -> RowShape:
-    """For these further metrics; those that need no sums of their own have none. `guard_cut`: the K of the Simpson guard's NDCG."""
+    """Returns the layout for these further metrics; some need no sums of their own. `guard_cut`: the K of the Simpson
+    guard's NDCG.
+    """
     made: dict[str, Callable[[], RowPiece]] = {
         SNIPS: lambda: snips_piece(min_propensity),
         VALUE: value_piece,

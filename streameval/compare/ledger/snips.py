@@ -1,10 +1,10 @@
-"""The piece of `log_loss_snips`: a pair's log losses as if everything had been shown equally often, each impression weighing 1 / propensity.
+"""The piece of `log_loss_snips`: a pair's log losses as if everything had been shown equally often, with weight 1 /
+propensity.
 
 Propensities below the floor count as the floor, and weights are at most 2**20. Capacity: by block, sums of weights and
-of weighted losses are in units of 2**-20, at most 2**20 * 16.2 nats a term, 5e5 of these (5e7 at weights of 1e4). A sum
-of squares is two cells, the whole numbers and the rest in units of 2**-30: at most 2.9e14 a term.
-
-Impressions without a propensity are in no sum.
+of weighted losses are in units of 2**-20, with terms up to 2**20 * 16.2 nats, 5e5 of these (5e7 at weights of 1e4). A
+sum of squares has two cells, the whole numbers and the rest in units of 2**-30, with terms up to 2.9e14. Impressions
+without a propensity are not counted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ E_UNIT, E_REST = float(1 << 20), float(1 << 30)
 HEAVIEST_WEIGHT = float(1 << 20)
 SNIPS = "log_loss_snips"
 
-# cells by block of users, and by block of items: weight, weight times the server's log loss, and times what the other's is more
+# cells by block of users, and by block of items: weight, weight times the server's log loss, and weight times the
+# other's excess
 E_WEIGHT, E_LOSS, E_D = range(3)
 SNIPS_CELLS = 3
-# scalars: impressions; then sums of squares, of two cells each: weight squared times 1, d * d, d * loss, loss * loss, and the
-# variance of d that the scores promise
+# scalars: impressions; then sums of squares, two cells each: weight squared times 1, d * d, d * loss, loss * loss, and
+# the variance of d implied by the scores
 E_N, E_FIRST = 0, 1
 E_SQUARES = 5
 E_WW, E_DD, E_DL, E_LL, E_PROMISED = range(E_SQUARES)
@@ -43,7 +44,7 @@ SNIPS_WIDTH = E_CLASSES + WEIGHT_CLASSES
 
 
 def snips_piece(min_propensity: float) -> RowPiece:
-    """`min_propensity`: the smallest that is believed."""
+    """`min_propensity`: the smallest propensity that is believed."""
     add = partial(_add, min_propensity)
     return RowPiece(SNIPS, f"{SNIPS} {min_propensity:.17g}", SNIPS_WIDTH, pairs=True, add=add)
 

@@ -1,9 +1,10 @@
 """Which impressions are placed among each other (see `placements`): over all partitions of a process, in event time.
 
-A stratum is of one version that served, or of one pair: consecutive panes of a segment (an hour, as a rule). It closes with
-the segment, or at the first look at which it holds enough labels. So it depends on the partitions' labels by pane alone:
-not on how many partitions there are, nor on when anybody looked. The labels of closed strata are kept for a while, for a partition
-that was restored from an older checkpoint and counts the same panes again; those of whole segments are kept for what is corrected.
+A stratum belongs to one version that served, or to one pair: it is a run of panes in a segment (usually an hour). It
+closes with the segment, or at the first look at which it contains enough labels. So it depends only on the partitions'
+labels by pane, not on the number of partitions or on when results were read. The labels of closed strata are kept for a
+while, for a partition that was restored from an older checkpoint and counts the same panes again; those of entire
+segments are kept for corrections.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from streameval.events.durations import HOUR
 from streameval.sketches.grid import PART_BITS
 from streameval.sketches.sparse import SparseVector
 
-_ENOUGH = 500  # clicks, at which a stratum closes: its AUC is then as good as that of a longer one
-_MOST = 1 << 18  # scores that are kept as codes for one
+_ENOUGH = 500  # clicks at which a stratum closes: its AUC is then as good as that of a longer one
+_MOST = 1 << 18  # scores kept as codes per stratum
 REMEMBERED = 64  # closed strata whose labels are kept
 
 Gains = dict[tuple[int, Key], Row]  # by segment
-_Held = tuple[Ledger, int]  # row of a ledger that has scores to be placed
+_Held = tuple[Ledger, int]  # (ledger, row) that has scores to place
 _Piece = tuple[int, Ledger, int]  # pane, and row of a ledger
 
 
@@ -37,7 +38,7 @@ _Piece = tuple[int, Ledger, int]  # pane, and row of a ledger
 class _Closed:
     """The closed strata of a key: the i-th ends before pane `ends[i]`, where the next one begins."""
 
-    first: int  # pane from which on `ends` tells
+    first: int  # pane from which `ends` is known
     ends: list[int]
     labels: list[SparseVector]
 
@@ -46,18 +47,19 @@ class Strata:
     """The strata of all partitions of a process."""
 
     def __init__(self, pane: int, horizon: int) -> None:
-        """`pane` and `horizon` (of corrections), ms."""
+        """`pane` and `horizon` (of corrections) in ms."""
         self._hour = -(-HOUR // pane)
-        self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are
+        self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are kept
         self._closed: dict[Key, _Closed] = {}
         self._segments: dict[tuple[int, Key], SparseVector] = {}
         self._table = LabelTable()
-        self._newest: dict[Key, tuple[int, Labels]] = {}  # of the last segment of each key: they grow with every pane
+        self._newest: dict[Key, tuple[int, Labels]] = {}  # of the last segment of each key: these grow with every pane
 
     def settle(self, ledgers: Sequence[Ledger], end: int, close: bool = True, over: bool = False) -> Gains:
-        """Places what can be placed once all panes before `end` were advanced over; returns what rows have gained.
+        """Places the scores that can be placed once `advance` has moved all panes before `end`; returns what is added
+        to rows.
 
-        `close`: strata may close now; `over`: all of them do, the stream has ended.
+        `close`: whether strata may close now; `over`: all of them do, because the stream has ended.
         """
         gains: Gains = {}
         for key, held in _rows(ledgers).items():
@@ -87,7 +89,7 @@ class Strata:
         return gains
 
     def so_far(self, ledgers: Sequence[Ledger], keys: Iterable[Key]) -> Gains:
-        """What the open strata of some rows come to with the labels that they have."""
+        """Returns the sums of open strata of some rows, placed by the labels known so far."""
         wanted = set(keys)
         out: Gains = {}
         for key, held in _rows(ledgers).items():
@@ -105,7 +107,7 @@ class Strata:
         return out
 
     def clear(self, series: int) -> None:
-        """Forgets a series; its code may be given to another."""
+        """Forgets a series, so that its code can be reused."""
         self._closed = {key: closed for key, closed in self._closed.items() if series not in key}
         self._segments = {where: labels for where, labels in self._segments.items() if series not in where[1]}
         self._newest = {key: newest for key, newest in self._newest.items() if series not in key}
@@ -113,7 +115,7 @@ class Strata:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, name: Callable[[int], Any]) -> dict[str, Any]:
-        """Everything, for `restore`; `name`: of a series by its code, as plain values."""
+        """Returns everything, for `restore`; `name`: returns a series as plain values, by its code."""
 
         def named(key: Key) -> list[Any]:
             return [name(code) if code >= 0 else None for code in key]
@@ -131,14 +133,16 @@ class Strata:
         }
 
     def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
-        """Takes over what `state` gave in place of everything; `code`: of a series, None if there is none any more."""
+        """Replaces everything by what `state` returned; `code`: returns a series' code, or None if it no longer
+        exists.
+        """
 
         def key_of(names: Sequence[Any]) -> Key | None:
             served, other = (-1 if name is None else code(name) for name in names)
             return None if served is None or other is None else (served, other)
 
         def vector(cells: Any, values: Any) -> SparseVector:
-            # an older checkpoint has whole bins: their first part, as the codes that wait in it have
+            # an older checkpoint has entire bins: read as their first part, like the waiting codes in it
             return SparseVector(cells if "bins" in state else cells << PART_BITS, values)
 
         self._closed, self._segments, self._newest = {}, {}, {}
@@ -153,7 +157,7 @@ class Strata:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the labels that are kept."""
+        """Size in bytes of the labels that are kept."""
         kept = sum(v.nbytes for one in self._closed.values() for v in one.labels)
         newest = sum(labels.nbytes for _, labels in self._newest.values())
         return kept + newest + sum(v.nbytes for v in self._segments.values())
@@ -161,7 +165,7 @@ class Strata:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _moves(self, key: Key, held: Sequence[_Held], end: int, close: bool, over: bool) -> bool:
-        """Whether anything of a key can be placed: without going over its panes, for mostly nothing can."""
+        """Whether any scores of a key can be placed, without going through its panes, because usually none can."""
         first = min(ledger.open.first(row) for ledger, row in held)
         if self._covers(key, first):
             return True
@@ -175,13 +179,13 @@ class Strata:
         return key in self._closed and pane < self._closed[key].ends[-1]
 
     def _counted(self, key: Key, pieces: Sequence[_Piece]) -> tuple[SparseVector, Curve]:
-        """The labels of all pieces, and their curves at the parts that these are in."""
+        """Returns the labels of all pieces, and their curves at the parts that contain their scores."""
         for pane, ledger, row in pieces:
             self._table.add(ledger.open.of(pane, row), key[1] >= 0)
         return self._table.take()
 
     def _known(self, key: Key, pane: int, segment: int) -> SparseVector | None:
-        """The labels of a closed stratum; of its segment where they are no longer kept; None: unknown."""
+        """Returns the labels of a closed stratum, or of its segment if they are no longer kept; None if unknown."""
         one = self._closed[key]
         if pane >= one.first:
             return one.labels[bisect_right(one.ends, pane)]
@@ -212,7 +216,7 @@ class Strata:
         self._segments[segment, key] = vector if known is None else known + vector
 
     def _of_segments(self) -> dict[tuple[int, Key], SparseVector]:
-        """The labels of every segment, also of the newest ones."""
+        """Returns the labels of every segment, including the newest ones."""
         out = dict(self._segments)
         for key, (segment, labels) in self._newest.items():
             known, vector = out.get((segment, key)), _sparse(labels)
@@ -220,7 +224,9 @@ class Strata:
         return out
 
     def _place_again(self, gains: Gains, key: Key, segment: int, pieces: Sequence[_Piece]) -> None:
-        """By the labels of their strata; where these are unknown, by what there is, less what is taken out."""
+        """Places pieces by the labels of their closed strata; if those are unknown, by the pieces' own labels without
+        removed ones.
+        """
         unknown = []
         for piece in pieces:
             labels = self._known(key, piece[0], segment)
@@ -251,7 +257,7 @@ class Strata:
 
 
 def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
-    """By key: the rows of scores that are still to be placed."""
+    """Returns, by key, the rows with scores that are still to be placed."""
     out: dict[Key, list[_Held]] = {}
     for ledger in ledgers:
         for row in ledger.open.rows():
@@ -260,7 +266,7 @@ def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
 
 
 def _panes(held: Sequence[_Held]) -> Iterator[tuple[int, Ledger, int, int, int]]:
-    """(pane, ledger, row, scores, clicks), by ledger, then pane."""
+    """Yields (pane, ledger, row, scores, clicks), by ledger, then pane."""
     for ledger, row in held:
         for pane, scores, clicks in ledger.open.panes(row):
             yield pane, ledger, row, scores, clicks

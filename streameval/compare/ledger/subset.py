@@ -1,4 +1,4 @@
-"""Some of the impressions of a batch, with their scores."""
+"""Selects some of a batch's impressions, with their scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streameval.events.columns import Scored, ScoreList
 
 
 def subset(labelled: Labelled, scored: Scored, on: NDArray[np.bool_]) -> tuple[Labelled, Scored]:
-    """Some of the rows, with their scores."""
+    """Returns the rows in which `on` is True, with their scores."""
     place = np.cumsum(on, dtype=np.int32) - np.int32(1)
     some = Labelled(
         ts=labelled.ts[on],

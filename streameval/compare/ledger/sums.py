@@ -1,9 +1,9 @@
-"""The kernels of the ledger: one pass over the scores of a pane adds them to every sum that they count in.
+"""The kernels of the ledger: a single pass over the scores of a pane adds them to all their sums.
 
-A row is what a version that served has, or a pair; a part is a row's share in one slice value, or in one bucket of the
-serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered as
-they are first seen. A kernel stops before a score that has no numbers yet, and continues there once the caller has
-given them out (`unnumbered`); so nothing is looked up twice.
+A row belongs to a version that served, or to a pair; a part is a row's share in one slice value, or in one bucket of
+the serving pClick; a level is what a version served in such a bucket, by block of users. Rows and parts are numbered
+when they are first seen. A kernel stops before a score that has no numbers yet, and continues there once the caller has
+assigned them (`unnumbered`); so nothing is looked up twice.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from streameval.sketches.blocks import BLOCKS, NO_ITEM, PAIR_CELLS, SERIES_CELLS
 from streameval.sketches.logarithm import natural_log
 
 __all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
-STRICT = 2.0  # nats: the strict mode takes odds to be within a factor e**STRICT of each other
+STRICT = 2.0  # nats: strict mode clips odds to within a factor e**STRICT of each other
 _MOST_ODDS = math.exp(STRICT)
 _MOST_TERM = 2.0**56
-_AHEAD = 512  # scores whose log-odds are worked out at once
+_AHEAD = 512  # scores whose log-odds are computed per batch
 
 # a part of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
 PART_Y, PART_D_SQ = 2 * BLOCKS, 2 * BLOCKS + 1
 PART_WIDTH = 2 * BLOCKS + 2
-# and of a version that served
+# the same for a version that served
 SERVED_N, SERVED_Y, SERVED_P, SERVED_L, SERVED_L_SQ, SERVED_L_Y = range(6)  # the last: log loss of the clicks
 SERVED_WIDTH = 6
 # a level: N, Y and P by block
@@ -43,14 +43,14 @@ Matrix = NDArray[np.int64]
 
 
 class LedgerScores(NamedTuple):
-    """Scores of labelled impressions, logged ones first, and what `accumulate.measure` makes of them."""
+    """Scores of labelled impressions, logged ones first, and what `accumulate.measure` computes from them."""
 
     row: NDArray[np.int32]  # the impression
     series: NDArray[np.int32]
     p: NDArray[np.float64]
     loss: NDArray[np.float64]
     parts: NDArray[np.int16]  # of bins
-    logged_at: NDArray[np.int32]  # by impression, where the server's score stands; -1: nowhere
+    logged_at: NDArray[np.int32]  # by impression, the index of the server's score; -1: none
 
 
 class LedgerLabels(NamedTuple):
@@ -60,10 +60,10 @@ class LedgerLabels(NamedTuple):
     block: NDArray[np.int8]  # of the user
     item: NDArray[np.int8]  # block of the item, or `NO_ITEM`
     value: NDArray[np.int32]  # see `values_of`
-    apart: NDArray[np.bool_]  # which count behind the sums of all as well (pairs only)
+    apart: NDArray[np.bool_]  # impressions that are also added to the sums of those apart (pairs only)
     weight: NDArray[np.int16]  # code of the inverse propensity (see `exposure`); 0: not known, or not kept
-    times: NDArray[np.int64]  # how often it counts, below 0 to take it out
-    weighed: bool  # whether any may count otherwise than once
+    times: NDArray[np.int64]  # how often it counts, negative to subtract it
+    weighed: bool  # whether any may count more or less than once
 
 
 class Numbers(NamedTuple):
@@ -72,33 +72,33 @@ class Numbers(NamedTuple):
     row_of: NDArray[np.int32]  # [served, other + 1]
     part_of: NDArray[np.int32]  # [row, column]
     level_of: NDArray[np.int32]  # [row, bucket]
-    first_bucket: int  # the column of parts that stands for the lowest bucket
+    first_bucket: int  # the column of parts for the lowest bucket
     full: bool  # no more rows are numbered
 
 
 class LedgerTarget(NamedTuple):
-    """What is written: the sums of a pane, codes of scores (see `placements`), and counts."""
+    """Output: the sums of a pane, codes of scores (see `placements`), and counts."""
 
     sums: Matrix
     parts: Matrix
     levels: Matrix
     codes: NDArray[np.uint64]  # [row, n-th code of the row]
-    coded: NDArray[np.int64]  # [row, 2]: how many codes it has, and how many of clicks
+    coded: NDArray[np.int64]  # [row, 2]: number of codes, and of clicks among them
     untracked: NDArray[np.int64]  # [1]
 
 
 @numba.njit(inline="always")
 def log_odds_ratio(a: float, b: float) -> float:
-    """logit a - logit b, of pClicks that the log loss takes as they are within [1e-7, 1 - 1e-7]."""
+    """Returns logit a - logit b, for pClicks clipped to [1e-7, 1 - 1e-7] as in the log loss."""
     a, b = min(max(a, CLIP), 1.0 - CLIP), min(max(b, CLIP), 1.0 - CLIP)
     return natural_log(a * (1.0 - b) / (b * (1.0 - a)))
 
 
 @numba.njit(inline="always")
 def strict_difference(p_served: float, shift: float, clicked: int, loss: float, d: float) -> float:
-    """`d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's.
+    """Returns `d`, the difference in log loss, as if the other's odds were within a factor e**STRICT of the server's.
 
-    `shift`: by how much the server's log-odds are above the other's.
+    `shift`: the server's log-odds less the other's.
     """
     if abs(shift) <= STRICT:
         return d
@@ -110,10 +110,11 @@ def strict_difference(p_served: float, shift: float, clicked: int, loss: float, 
 
 @numba.njit(inline="always")
 def promised_variance(a: float, b: float, shift: float) -> float:
-    """The variance of the difference in log loss of pClicks a and b, `shift` apart, that they promise themselves, nats squared.
+    """Returns the variance of the difference in log loss that pClicks a and b, `shift` apart, imply themselves, in nats
+    squared.
 
-    p (1 - p) (logit a - logit b)**2 with p the larger one: a click that one of them all but rules out is seen coming before
-    it has come.
+    It is p (1 - p) (logit a - logit b)**2 with p the larger one: so the effect of a click that one version all but
+    rules out is anticipated before the click has come.
     """
     p = min(max(a, b, CLIP), 1.0 - CLIP)
     return p * (1.0 - p) * shift * shift
@@ -121,7 +122,9 @@ def promised_variance(a: float, b: float, shift: float) -> float:
 
 @numba.njit(inline="always")
 def by_square(many: int, term: int) -> int:
-    """A squared term (or a product of two) of an impression that counts `many` times, at most 2**56; below 0 to take it out."""
+    """Returns a squared term (or a product of two) of an impression that counts `many` times, at most 2**56; negative
+    to subtract it.
+    """
     times = abs(many)
     if float(times) * float(times) * float(term) > _MOST_TERM:
         return int(_MOST_TERM) if many > 0 else -int(_MOST_TERM)
@@ -130,7 +133,7 @@ def by_square(many: int, term: int) -> int:
 
 @numba.njit(inline="always")
 def excess_of(many: int, clicked: int) -> tuple[int, int]:
-    """What the square of a weight is above it, of a click and of another; below 0 to take it out."""
+    """Returns the square of a weight less the weight, for a click and for a non-click; negative to subtract it."""
     excess = many * (abs(many) - 1)
     return excess * clicked, excess * (1 - clicked)
 
@@ -145,20 +148,22 @@ def values_of(
     width: int,
     out: NDArray[np.int32],
 ) -> None:
-    """Every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions + 1]."""
+    """Fills in every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions +
+    1].
+    """
     last = out.shape[1] - 1
     by = np.uint64(radix)
     for i in range(at.size):
-        rest = np.uint64(slices[i])  # unsigned: half the time
+        rest = np.uint64(slices[i])  # unsigned: takes half the time
         for d in range(last - 1):
             above = rest // by
             out[i, d] = d * width + np.int64(rest - above * by)
             rest = above
-        if last > 0:  # what is left is the last one's
+        if last > 0:  # the rest is the last dimension's
             out[i, last - 1] = (last - 1) * width + np.int64(rest)
         if at[i] >= 0:
             b = 0
-            for edge in edges:  # all of them: sooner done than guessed
+            for edge in edges:  # without a search: faster than branches
                 b += p[at[i]] >= edge
             out[i, last] = last * width + b
 
@@ -173,9 +178,9 @@ def add_served(
     sign: int,
     out: LedgerTarget,
 ) -> int:
-    """Adds logged scores start .. end - 1 to what their versions have; returns where it stopped."""
-    # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
-    # third of the time is spent on wrapping them around
+    """Adds logged scores start .. end - 1 to the sums of their versions; returns where it stopped."""
+    # unpacked here, because reading a field in the loop costs twice as much as the rest of it. Indices that cannot be
+    # negative are unsigned, because a third of the time would be spent on wrapping them around
     row, series, p = scores.row[start:end], scores.series[start:end], scores.p[start:end]
     loss, placed = scores.loss[start:end], scores.parts[start:end]
     label, block, item, value, _, _, times, _ = impressions
@@ -244,7 +249,9 @@ def _add_pair(
     cells: tuple[int, int, int, int, int, int],
     scalars: tuple[int, int, int, int, int],
 ) -> None:
-    """Adds one score to a pair's sums from column `base` on: without loops, which cost more than what they add."""
+    """Adds one score to a pair's sums from column `base` on; without loops, which would cost more than the
+    additions.
+    """
     _add_cells(sums, r, base + np.int64(block) * PAIR_CELLS, cells)
     if item != NO_ITEM:
         _add_cells(sums, r, base + ITEMS + np.int64(item) * PAIR_CELLS, cells)
@@ -256,7 +263,7 @@ def _add_pair(
     sums[r, base + SCALARS + blocks.STRICT_CLIPPED] += clipped
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")  # a check of every divisor would keep it from being vectorised
+@numba.njit(cache=True, nogil=True, error_model="numpy")  # a check of every divisor would prevent vectorisation
 def _log_odds_ratios(a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for j in range(out.size):
         out[j] = log_odds_ratio(a[j], b[j])
@@ -272,7 +279,9 @@ def add_pairs(
     sign: int,
     out: LedgerTarget,
 ) -> int:
-    """Adds scores start .. end - 1 of versions that did not serve to what their pairs have; returns where it stopped."""
+    """Adds scores start .. end - 1 of versions that did not serve to the sums of their pairs; returns where it
+    stopped.
+    """
     row, series, p, loss, placed, logged_at = scores
     label, block, item, value, apart, weight, times, weighed = impressions
     row_of, part_of, _, _, full = numbers

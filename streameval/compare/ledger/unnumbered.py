@@ -1,4 +1,4 @@
-"""Kernels that give numbers to the rows and parts that a batch brings for the first time (see `sums`)."""
+"""Kernels that assign numbers to the rows and parts that occur in a batch for the first time (see `sums`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from streameval.compare.ledger.sums import LedgerScores, Numbers
 def new_rows(
     first: int, scores: LedgerScores, row_of: NDArray[np.int32], numbered: int, most: int, out: NDArray[np.int64]
 ) -> int:
-    """Numbers the rows of a whole batch, whose scores from `first` on are others'. out[n]: (served, other + 1)."""
+    """Numbers the new rows of an entire batch, whose scores from `first` on are not the server's. out[n]: (served,
+    other + 1).
+    """
     row, series, logged_at = scores.row, scores.series, scores.logged_at
     made = 0
     for k in range(series.size):
@@ -42,9 +44,10 @@ def new_parts(
     numbered: int,
     out: NDArray[np.int64],
 ) -> int:
-    """Numbers the parts of scores start .. end - 1 (`pairs`: of others', or else logged); out[n]: (row, column).
+    """Numbers the new parts of scores start .. end - 1 (`pairs`: of versions that did not serve, or else logged);
+    out[n]: (row, column).
 
-    As many as `out` has room for.
+    Stops when `out` is full.
     """
     row, series, logged_at = scores.row, scores.series, scores.logged_at
     row_of, part_of = numbers.row_of, numbers.part_of

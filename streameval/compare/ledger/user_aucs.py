@@ -1,7 +1,8 @@
-"""AUCs of users by pair: of the impressions that one version served and another scored too, the other's AUC less the server's.
+"""AUCs of users by pair: over impressions that one version served and another scored too, the other's AUC less the
+server's.
 
-Scores come in some at a time (`UserScores.add`), and are kept as what an AUC needs: whose they are, and the order that
-they and the label put them in. They are combined once all are there (`add_up`).
+Scores are added in batches (`UserScores.add`), and reduced to what an AUC needs: whose they are, and a sort key with
+the label. They are combined once all have been added (`add_up`).
 """
 
 from __future__ import annotations
@@ -20,37 +21,37 @@ from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
 from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import score_key
 
-MOST_OF_A_USER = 4096  # impressions in a window: who has more is no person, and would outweigh everybody
+MOST_OF_A_USER = 4096  # impressions in a window: anyone with more is not a person, and would outweigh all others
 _PAIR_BITS = 7  # of a cell's number
 MOST_PAIRS = 1 << _PAIR_BITS
-_FEW = 32  # clicks or others of a user, up to which every pair is looked at: sooner done than sorting
+_FEW = 32  # clicks or non-clicks of a user, up to which all pairs are compared: faster than sorting
 _SCALARS = BLOCKS * GAUC_CELLS
 _NO_COPIES = np.empty(0, np.uint32)
 
 
 class Groups(NamedTuple):
-    """Impressions of a user in a window, and by impression which of them it is in."""
+    """Users' impressions in a window (groups), and for each impression its group."""
 
     window: NDArray[np.int32]  # index of the window
     block: NDArray[np.int8]
     group: NDArray[np.int32]  # by impression
     label: NDArray[np.int8]
-    copies: NDArray[np.int64] = np.empty(0, np.int64)  # how often each counts; empty: once
+    copies: NDArray[np.int64] = np.empty(0, np.int64)  # how often each counts; empty: once each
 
 
 class _Some(NamedTuple):
     """Scores of pairs."""
 
-    cell: NDArray[np.uint32]  # the group, and below `_PAIR_BITS` the number of the pair
-    both: NDArray[
-        np.uint32
-    ]  # [n, 2]: score key << 1 | label, the server's and the other's: one place in memory to go to
+    cell: NDArray[np.uint32]  # the group, and in the lowest `_PAIR_BITS` bits the number of the pair
+    both: NDArray[np.uint32]  # [n, 2]: score key << 1 | label, of the server and of the other: adjacent in memory
     copies: NDArray[np.uint32]  # empty: each counts once
 
 
 @numba.njit(inline="always")
 def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
-    """Twice the concordant pairs of a user's score << 1 | label entries, the clicks first; a tie counts 1 of 2."""
+    """Returns twice the number of concordant pairs of a user's score << 1 | label entries, clicks first; a tie counts 1
+    of 2.
+    """
     others = entries.size - clicks
     if min(clicks, others) > _FEW:
         entries.sort()
@@ -68,7 +69,7 @@ def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
 
 @numba.njit(inline="always")
 def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clicks: int, others: int) -> float:
-    """The AUC of a user's entries, each of which counts as often as `copies` says: `clicks` and `others` in total."""
+    """Returns the AUC of a user's entries, each counted `copies` times; `clicks` and `others`: totals."""
     order = np.argsort(entries)
     pairs, _, _, _ = weighted_pairs(entries[order], copies[order], entries.size)
     return float(pairs / (2.0 * clicks * others))
@@ -84,9 +85,9 @@ def _take(
     found: int,
     out: _Some,
 ) -> tuple[int, int]:
-    """Writes others' scores of impressions that a version served; returns how many, and how many pairs there are.
+    """Writes the other versions' scores of served impressions; returns their number, and the number of pairs.
 
-    New pairs are numbered, as far as `pairs` has room; others are left out.
+    New pairs are numbered as long as `pairs` has room; scores of any more are dropped.
     """
     _, _, group, label, copies = by
     weighed = copies.size > 0
@@ -94,7 +95,7 @@ def _take(
     (indptr, series, p), of, at = others
     cell, both, many = out
     n = 0
-    # indices that cannot be below 0 are unsigned: nothing is spent on wrapping them around
+    # indices that cannot be negative are unsigned: no time is spent on wrapping them around
     for k in range(at.size):
         shown, kept = np.uint32(at[k]), np.uint32(of[k])
         if np.isnan(served_p[shown]):
@@ -122,13 +123,13 @@ def _take(
 
 @numba.njit(inline="always")
 def _place_of(cell: np.uint32, found: int) -> np.uint32:
-    """Where a cell's count stands: a group's pairs are neighbours, in memory too."""
+    """Returns the index of a cell's count: a group's pairs are adjacent, also in memory."""
     return np.uint32((cell >> np.uint32(_PAIR_BITS)) * found + (cell & np.uint32(MOST_PAIRS - 1)))
 
 
 @numba.njit(cache=True, nogil=True)
 def _count(cell: NDArray[np.uint32], found: int, start: NDArray[np.int32]) -> None:
-    """Adds how many scores each cell has, one place behind it."""
+    """Adds the number of scores of each cell at the index after its own."""
     for k in range(cell.size):
         start[np.uint32(_place_of(cell[k], found) + np.uint32(1))] += 1
 
@@ -137,7 +138,9 @@ def _count(cell: NDArray[np.uint32], found: int, start: NDArray[np.int32]) -> No
 def _place(
     some: _Some, found: int, ends: NDArray[np.int32], both: NDArray[np.uint32], many: NDArray[np.uint32]
 ) -> None:
-    """Puts scores where they belong. `ends`: by cell, where the next non-click goes, from the end, and the next click, from the beginning."""
+    """Sorts scores into their cells. `ends`: by cell, where the next non-click goes, from the end, and the next click,
+    from the start.
+    """
     cell, entries, copies = some
     for k in range(cell.size):
         mine, clicked = _place_of(cell[k], found), entries[k, 0] & np.uint32(1)
@@ -158,7 +161,9 @@ def _add_up(
     many: NDArray[np.uint32],
     sums: NDArray[np.int64],
 ) -> None:
-    """Adds rows to sums[window, pair], see `blocks`; a cell's scores are from `start` on, its clicks first, which `ends` tells."""
+    """Adds rows to sums[window, pair], see `blocks`; a cell's scores are from `start` on, its clicks first, up to
+    `ends`.
+    """
     window, block = by.window, by.block
     weighed = many.size > 0
     entries = np.empty((2, MOST_OF_A_USER), np.uint32)
@@ -194,7 +199,7 @@ def _add_up(
 
 
 class UserScores:
-    """The scores of pairs of some groups."""
+    """The scores of pairs in some groups."""
 
     def __init__(self) -> None:
         self.pair_of = np.full((0, 0), -1, np.int32)  # [served, other]: numbers of the pairs; -1: none
@@ -203,7 +208,7 @@ class UserScores:
         self._some: list[_Some] = []
 
     def add(self, by: Groups, served: Served, others: Iterable[Others]) -> None:
-        """Adds impressions' scores; pairs beyond `MOST_PAIRS` are left out."""
+        """Adds impressions' scores; pairs beyond `MOST_PAIRS` are dropped."""
         self._reach(served.series)
         for some in others:
             self._reach(some.scores.series)

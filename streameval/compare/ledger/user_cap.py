@@ -1,8 +1,8 @@
 """Which impressions of pairs, scored by a version besides the server, are beyond a user's cap for the UTC day: counted
 by partition, for the current day.
 
-Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are spread over
-partitions counts in each of them by itself.
+Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are
+spread over partitions is counted separately in each of them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from numpy.typing import NDArray
 from streameval.events.durations import DAY
 from streameval.sketches.directory import mix
 
-MOST_USERS = 1 << 22  # of a day; the impressions of further ones are all beyond
-# cells; few so that a warm-up compiles what makes it grow. The table is at most half full: beyond it, half the time is spent
-# on looking further
+MOST_USERS = 1 << 22  # per day; the impressions of any more are all beyond the cap
+# initial cells; few, so that a warm-up also compiles the code that grows the table. The table is at most half full:
+# above that, half the time would be spent on probing
 _FEWEST = 1 << 6
-_COUNT = np.uint64(0xFF)  # the bits of a cell that count, of a user whose mixed hash has the others; 0: nobody's
+_COUNT = np.uint64(0xFF)  # a cell's low bits hold the count, the others a user's mixed hash; 0: empty
 
 
 @numba.njit(cache=True, nogil=True)
 def in_pairs(others: NDArray[np.int32], logged_at: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Which of n impressions a server scored (`logged_at` int32[n] >= 0) and somebody else too: `others`, the rows of their scores."""
+    """Returns which of n impressions the server (`logged_at` int32[n] >= 0) and another version scored; `others`: rows
+    of the others' scores.
+    """
     out = np.zeros(logged_at.size, np.bool_)
     for row in others:
         out[row] = logged_at[row] >= 0
@@ -34,7 +36,7 @@ def in_pairs(others: NDArray[np.int32], logged_at: NDArray[np.int32]) -> NDArray
 
 @numba.njit(inline="always")
 def _place(key: np.uint64, cells: NDArray[np.uint64]) -> int:
-    """Where a user is, or would be."""
+    """Returns the index of a user's cell, or of the one to use."""
     mask = np.uint64(cells.size - 1)
     at = (key >> np.uint64(8)) & mask
     while cells[at] and (cells[at] ^ key) & ~_COUNT:
@@ -47,23 +49,23 @@ class _Arrivals(NamedTuple):
 
     user: NDArray[np.uint64]
     ts: NDArray[np.int64]  # ms
-    counts: NDArray[np.bool_]  # which of them do
-    beyond: NDArray[np.bool_]  # which are beyond the cap: the answer
+    counts: NDArray[np.bool_]  # which of them count
+    beyond: NDArray[np.bool_]  # output: which are beyond the cap
 
 
 class _Cells(NamedTuple):
     """A table of users."""
 
     cells: NDArray[np.uint64]
-    used: NDArray[np.int64]  # [1]: cells that have a user
-    limit: int  # so many at most
+    used: NDArray[np.int64]  # [1]: occupied cells
+    limit: int  # the largest number of occupied cells
 
 
 @numba.njit(cache=True, nogil=True)
 def _count(start: int, until: int, cap: int, arrivals: _Arrivals, table: _Cells, closed: bool) -> int:
     """Counts impressions from `start` on, before time `until` (ms); returns where it stopped.
 
-    At the table's limit it stops before a new user, or (`closed`) passes it by as beyond.
+    At the table's limit it stops before a new user or, if `closed`, marks the user's impressions as beyond the cap.
     """
     user, ts, counts, beyond = arrivals
     cells, used, limit = table
@@ -83,14 +85,14 @@ def _count(start: int, until: int, cap: int, arrivals: _Arrivals, table: _Cells,
             cells[at] = key & ~_COUNT
             used[0] += 1
         below = cells[at] & _COUNT < np.uint64(cap)
-        cells[at] += np.uint64(below)  # without a branch: nobody can guess it
+        cells[at] += np.uint64(below)  # without a branch, which would be unpredictable
         beyond[i] = not below
     return int(user.size)
 
 
 @numba.njit(cache=True, nogil=True)
 def _enter(some: NDArray[np.uint64], cells: NDArray[np.uint64]) -> None:
-    """Puts users that are not there into a table that has room for them."""
+    """Inserts new users into a table that has room for them."""
     for i in range(some.size):
         cells[_place(some[i], cells)] = some[i]
 
@@ -104,7 +106,7 @@ def _packed(users: NDArray[np.uint64], counts: NDArray[np.uint8]) -> NDArray[np.
 
 
 class UserCap:
-    """The impressions of every user on one day."""
+    """Counts every user's impressions on one day."""
 
     def __init__(self, cap: int) -> None:
         """`cap`: 1 to 255."""
@@ -114,7 +116,7 @@ class UserCap:
         self._empty(_FEWEST)
 
     def beyond(self, user: NDArray[np.uint64], ts: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which of n impressions, in order of time, are beyond the cap; those that do not count (`counts`) never are."""
+        """Returns which of n impressions, in time order, are beyond the cap; those not in `counts` never are."""
         arrivals = _Arrivals(user, ts, counts, np.zeros(user.size, np.bool_))
         i = 0
         while i < user.size:
@@ -132,15 +134,15 @@ class UserCap:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the table."""
+        """Size of the table in bytes."""
         return self._cells.nbytes
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return {"day": self._day, "cells": np.sort(self._cells[self._cells != 0])}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self._day = state["day"]
         cells = (
             state["cells"] if "cells" in state else _packed(state["users"], state["counts"])

@@ -14,7 +14,7 @@ from streameval.sketches.yield_cells import MOST_WORTH
 
 VALUE = "value"
 
-# cells by block of users, and by block of items: impressions, and worth
+# cells by block of users, and by block of items: impressions, and values
 V_N, V_WORTH = 0, 1
 VALUE_CELLS = 1 + REAL
 V_USERS, V_ITEMS, V_SQUARES = 0, BLOCKS * VALUE_CELLS, 2 * BLOCKS * VALUE_CELLS
@@ -22,7 +22,7 @@ VALUE_WIDTH = V_SQUARES + 3
 
 
 def value_piece() -> RowPiece:
-    """Of impressions, in the order of their labels."""
+    """Returns the piece, which adds impressions when their labels are due."""
     return RowPiece(VALUE, VALUE, VALUE_WIDTH, pairs=False, add=_add, values=True)
 
 

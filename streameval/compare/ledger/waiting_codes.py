@@ -1,4 +1,4 @@
-"""Codes of scores (see `placements`) of panes that have not been looked at yet, by row of the ledger."""
+"""Codes of scores (see `placements`) in panes that have not been evaluated yet, by row of the ledger."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.placements import OUT, ScoreCodes, by_rows, renumbered
 
-CODED_AT_ONCE = 1 << 15  # scores that a kernel writes the codes of, so that what it writes to stays small
-_KEPT = 1 << 17  # codes that there is room for from one call to the next: 1 MB a partition, that of four versions
+CODED_AT_ONCE = 1 << 15  # scores encoded per call of a kernel, so that its output stays small
+_KEPT = 1 << 17  # size, in codes, up to which the buffer is reused: 1 MB per partition, enough for four versions
 
-CodedRun = tuple[ScoreCodes, int]  # codes of one row, and how many are of clicks
+CodedRun = tuple[ScoreCodes, int]  # codes of one row, and the number of clicks among them
 _Panes = dict[int, dict[int, list[CodedRun]]]  # by pane and row
 
 
 class WaitingCodes:
-    """By pane, what is late apart."""
+    """Codes by pane; those of late labels are kept separately."""
 
     def __init__(self) -> None:
         self._panes: tuple[_Panes, _Panes] = ({}, {})
@@ -26,7 +26,9 @@ class WaitingCodes:
         self.size = 0  # codes
 
     def room(self, rows: int, scores: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """What a kernel writes the codes of so many scores to: [row, n-th of the row], and [row, 2] how many, and how many of clicks."""
+        """Returns the buffers for the codes of `scores` scores: [row, n-th of the row], and [row, 2] the number of
+        codes and of clicks.
+        """
         room = self._room
         if room.size < rows * scores:
             room = np.empty(rows * scores, np.uint64)
@@ -35,14 +37,14 @@ class WaitingCodes:
         return room[: rows * scores].reshape(rows, scores), np.zeros((rows, 2), np.int64)
 
     def add(self, pane: int, late: int, codes: NDArray[np.uint64], coded: NDArray[np.int64], sign: int) -> None:
-        """Takes in what was written to `room`; with `sign` -1 as removed again."""
+        """Adds what was written to `room`; with `sign` -1 as removed again."""
         for row, (n, clicks) in enumerate(coded.tolist()):
             if n:
                 some = codes[row, :n].copy() if sign > 0 else codes[row, :n] | OUT
                 self._add(pane, late, row, (some, clicks))
 
     def pop(self, pane: int, late: int) -> list[tuple[int, ScoreCodes, int]]:
-        """Removes a pane's and returns them: (row, codes, clicks)."""
+        """Removes a pane's codes and returns them: (row, codes, clicks)."""
         out = []
         for row, pieces in self._panes[late].pop(pane, {}).items():
             codes = _whole(pieces)
@@ -51,11 +53,11 @@ class WaitingCodes:
         return out
 
     def rows(self) -> set[int]:
-        """Those that any are of."""
+        """Returns the rows that have codes."""
         return {row for panes in self._panes for by_row in panes.values() for row in by_row}
 
     def renumber(self, row: NDArray[np.int64]) -> None:
-        """Row r is `row[r]` from now on; -1: forgotten."""
+        """Replaces row r by `row[r]`; -1: dropped."""
         old, self._panes, self.size = self._panes, ({}, {}), 0
         for late, panes in enumerate(old):
             for pane, by_row in panes.items():
@@ -65,11 +67,11 @@ class WaitingCodes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the codes, and of what they are written to first."""
+        """Size in bytes of the codes and of the buffer for new ones."""
         return 8 * self.size + self._room.nbytes
 
     def state(self) -> list[list[Any]]:
-        """Everything, for `restore`."""
+        """Returns everything, for `restore`."""
         return [
             [late, pane, np.concatenate([_whole(pieces) for _, pieces in sorted(panes[pane].items())])]
             for late, panes in enumerate(self._panes)
@@ -77,7 +79,7 @@ class WaitingCodes:
         ]
 
     def restore(self, state: list[list[Any]]) -> None:
-        """Takes over what `state` gave; codes of older checkpoints may be in any order of rows."""
+        """Restores what `state` returned; codes of older checkpoints may be in any order of rows."""
         for late, pane, codes in state:
             for row, some, clicks in split(codes):
                 self._add(pane, late, row, (some.copy(), clicks))
@@ -88,7 +90,7 @@ class WaitingCodes:
 
 
 def split(codes: ScoreCodes) -> Iterator[tuple[int, ScoreCodes, int]]:
-    """(row, its codes, how many are of clicks) of codes of any rows."""
+    """Yields (row, its codes, the number of clicks among them) for codes of any rows."""
     ordered, ends, clicks = by_rows(codes)
     start = 0
     for row, end in enumerate(ends.tolist()):

@@ -1,4 +1,6 @@
-"""Which of the joiner's rows windows of event time are made of: those of users with a click there, as their labels were when due, or are now."""
+"""Which of the joiner's rows form windows of event time: those of users with a click in the window, by their labels
+when due, or now.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,23 @@ from streameval.join.policy import CLICKED, CORRECTED, LATE, MATURED
 from streameval.sketches.blocks import block_of
 from streameval.sketches.directory import mix
 
-MOST_CHOSEN = 1 << 21  # rows that are taken at a time; beyond it users are sampled
+MOST_CHOSEN = 1 << 21  # rows taken at a time; above that, users are sampled
 _GROUP_BITS = 22  # of a cell, for the group; there are fewer than MOST_CHOSEN
-_AT_ONCE = 256  # rows that are looked up together
+_AT_ONCE = 256  # rows looked up together
 WINDOW_SALT, _SAMPLE_SALT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0x6A0C5A3B17)
 
 
 class LiveRows(NamedTuple):
-    """The joiner's rows, and which of them are looked through: all those of wanted windows are among them."""
+    """The joiner's rows, and the spans to search: they include all rows of wanted windows."""
 
     ts: NDArray[np.int64]
     user: NDArray[np.uint64]
     state: NDArray[np.uint8]
-    spans: NDArray[np.int64]  # [n, 2]: rows from where up to where, ascending
+    spans: NDArray[np.int64]  # [n, 2]: first row and end of each span, ascending
 
 
 class Wanted(NamedTuple):
-    """Windows: `place[w - first]` is window w's index, -1: not wanted."""
+    """Windows: `place[w - first]` is window w's index, -1 if it is not wanted."""
 
     window: int  # ms
     first: int
@@ -38,14 +40,14 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, window: int, due: Sequence[int], late: int) -> Wanted:
-        """Those numbered `due`, ascending; window `due[j]` is j."""
+        """Returns the windows numbered `due`, ascending; window `due[j]` has index j."""
         place = np.full(due[-1] - due[0] + 1, -1, np.int32)
         place[np.array(due) - due[0]] = np.arange(len(due))
         return cls(window, due[0], place, late)
 
     @property
     def times(self) -> tuple[int, int]:
-        """From when to when the first window begins and the last ends, ms."""
+        """When the first window begins and the last one ends, ms."""
         return self.first * self.window, (self.first + self.place.size) * self.window
 
 
@@ -63,7 +65,7 @@ def is_sampled(user: np.uint64, halvings: int) -> bool:
 
 @numba.njit(inline="always")
 def _key_of(user: np.uint64, salt: np.uint64) -> np.uint64:
-    """A user of the window that `salt` is of; never 0."""
+    """Returns a user's key in the window of a salt; never 0."""
     return mix(user ^ salt) | np.uint64(1 << _GROUP_BITS)
 
 
@@ -74,7 +76,7 @@ def _home(key: np.uint64, table: NDArray[np.uint64]) -> np.uint64:
 
 @numba.njit(inline="always")
 def _find(table: NDArray[np.uint64], key: np.uint64) -> np.uint64:
-    """Where a key stands, or would stand."""
+    """Returns the index of a key, or where to insert it."""
     mask, at = np.uint64(table.size - 1), _home(key, table)
     while table[at] != 0 and (table[at] ^ key) >> np.uint64(_GROUP_BITS):
         at = (at + np.uint64(1)) & mask
@@ -88,7 +90,7 @@ def _salt_of(window: int) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def _clicks(known: LiveRows, wanted: Wanted, halvings: int, rows: NDArray[np.int64]) -> int:
-    """The rows of clicks in wanted windows; returns how many, or -1: more than `rows` has room for."""
+    """Fills in the rows of clicks in wanted windows; returns their number, or -1 if `rows` has too little room."""
     ts, user, state, spans = known
     window, first, place, late = wanted
     low, high = first * window, (first + place.size) * window
@@ -119,9 +121,10 @@ def _take(
     rows: NDArray[np.int64],
     group: NDArray[np.int32],
 ) -> int:
-    """Adds those of some rows (`asked`, `keys`) to the n that there are, whose users are in the table; returns how many there are then.
+    """Appends those of some rows (`asked`, `keys`) whose users are in the table to the n that there are; returns their
+    new number.
 
-    All cells are fetched before any is looked at: so memory is waited for once.
+    All cells are fetched before any is compared, so memory latency is paid once. -1 if `rows` has too little room.
     """
     for j in range(asked.size):
         cells[j] = table[_home(keys[j], table)]
@@ -141,23 +144,24 @@ def _take(
 def choose(
     known: LiveRows, wanted: Wanted, halvings: int, rows: NDArray[np.int64], group: NDArray[np.int32]
 ) -> tuple[int, int, NDArray[np.int32], NDArray[np.int8]]:
-    """Mature rows (with `late` 0: on time, by their labels then) in wanted windows of users with a click there, and the groups they form.
+    """Finds mature rows (with `late` 0: those on time, by their labels then) in wanted windows of users with a click
+    there, and their groups.
 
-    Returns (rows found, groups, the groups' windows, the groups' blocks); -1 rows: more than `rows` has room for.
+    Returns (rows found, groups, the groups' windows, the groups' blocks); -1 rows if `rows` has too little room.
     """
     ts, user, state, spans = known
     window, first, place, late = wanted
     low, high = first * window, (first + place.size) * window
-    clicks = _clicks(known, wanted, halvings, rows)  # their rows stand in `rows` until there is more
+    clicks = _clicks(known, wanted, halvings, rows)  # their rows are kept in `rows` until then
     if clicks < 0:
         return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
     size = 16
     while size < 2 * clicks:
         size *= 2
-    table = np.zeros(size, np.uint64)  # by user and window: most of the key, and below it the group
+    table = np.zeros(size, np.uint64)  # by user and window: most of the key, and in the low bits the group
     windows, block = np.empty(clicks, np.int32), np.empty(clicks, np.int8)
     groups = 0
-    for i in rows[:clicks]:  # first who clicked, then everything that they saw
+    for i in rows[:clicks]:  # first those who clicked, then everything that they saw
         w = ts[i] // window
         key = _key_of(user[i], _salt_of(w))
         at = _find(table, key)
@@ -167,7 +171,7 @@ def choose(
             groups += 1
     n, waiting = 0, 0
     asked, keys, cells = np.empty(_AT_ONCE, np.int64), np.empty(_AT_ONCE, np.uint64), np.empty(_AT_ONCE, np.uint64)
-    begin, inside, salt = high, False, np.uint64(0)  # of the window of the row before
+    begin, inside, salt = high, False, np.uint64(0)  # of the previous row's window
     for span in range(len(spans)):
         for i in range(spans[span, 0], spans[span, 1]):
             if not (low <= ts[i] < high and state[i] & MATURED) or (not late and state[i] & LATE):

@@ -1,4 +1,6 @@
-"""Deploys and comparisons as JSON, in one shape for the report and for the API, which differ in how a time is written."""
+"""Deploys and comparisons as JSON, in one form for the report and for the API, which differ only in how they write
+times.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +18,24 @@ When = Callable[[int | None], Any]
 
 
 def as_it_is(ms: int | None) -> int | None:
-    """A time as the report writes it: milliseconds."""
+    """Returns a time as the report writes it: milliseconds."""
     return ms
 
 
 def finite(value: float | None) -> float | None:
-    """The number, None for what JSON has no number for."""
+    """Returns the number, or None if JSON cannot represent it."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 @cache
 def members(answer: type) -> dict[str, Any]:
-    """The members of an answer, in their order, and their types."""
+    """Returns the members of an answer and their types, in order."""
     hints = get_type_hints(answer, include_extras=True)
     return {one.name: hints[one.name] for one in fields(answer) if not one.metadata}
 
 
 def as_json(answer: Any, when: When = as_it_is, made: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Any answer of `reading`; `made`: members that are not simply its own."""
+    """Returns any answer of `reading` as JSON; `made`: members that are not simply fields of the same name."""
     made = made or {}
     return {
         name: made[name] if name in made else _value(getattr(answer, name), hint, when)
@@ -42,7 +44,7 @@ def as_json(answer: Any, when: When = as_it_is, made: Mapping[str, Any] | None =
 
 
 def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, Any]:
-    """One comparison without its looks."""
+    """Returns one comparison without its looks."""
     c, on = comparison, comparison.decided_on
     made = {
         "model": c.candidate.model,
@@ -59,7 +61,7 @@ def _names(series: Series) -> dict[str, str]:
 
 
 def role_json(role: Role | None) -> dict[str, Any]:
-    """What a series is there for; null: not known."""
+    """Returns the role and traffic share of a series; null if not known."""
     return {
         "role": None if role is None else role.name,
         "traffic_share": None if role is None else finite(role.traffic_share),
@@ -67,7 +69,7 @@ def role_json(role: Role | None) -> dict[str, Any]:
 
 
 def looks_json(looks: Looks | None, when: When = as_it_is) -> list[dict[str, Any]]:
-    """The e-process and the intervals over time, oldest first."""
+    """Returns the e-process and the intervals over time, oldest first."""
     if looks is None:
         return []
     metrics = {name: {key: c.tolist() for key, c in columns.items()} for name, columns in looks.metrics.items()}

@@ -8,25 +8,29 @@ from streameval.compare.reading.reading import SETUPS, Comparison, Deploy
 
 
 def newest_first(deploys: Iterable[Deploy]) -> list[Deploy]:
-    """By time; of two at the same time, the one that became known last."""
+    """Returns deploys sorted by time, newest first; if two have the same time, the one that became known last comes
+    first.
+    """
     return sorted(deploys, key=lambda d: (d.at, int(d.id) if d.id.isdecimal() else -1), reverse=True)
 
 
 def serves_nobody(comparison: Comparison) -> bool:
-    """Whether its candidate only scores in shadow: worth knowing, but no reason for an alarm."""
+    """Whether the candidate only scores in shadow: worth knowing, but no reason for an alarm."""
     role = comparison.roles[1]
     return role is not None and role.name in ("shadow", "learning")
 
 
 def begun(deploys: Sequence[Deploy], comparisons: Sequence[Comparison], comparison: Comparison) -> int:
-    """When the deploy of its candidate began, ms; of one that serves nobody, since when it has been compared with any version."""
+    """Returns when the candidate's deploy began, in ms; for one that serves nobody, when it was first compared with any
+    version.
+    """
     if serves_nobody(comparison):
         return min((c.start for c in comparisons if c.candidate == comparison.candidate), default=comparison.start)
     return next((d.at for d in deploys if d.id == comparison.deploy), comparison.start)
 
 
 def best(comparisons: Iterable[Comparison]) -> Comparison | None:
-    """The one to trust: with its evidence floors met before one without, then by setup, then the newest."""
+    """Returns the most reliable one: evidence floors met before not met, then by setup, then the newest."""
     return min(
         comparisons,
         key=lambda c: (not c.floors_met and c.verdict == "undecided", SETUPS.index(c.setup), -c.start),
@@ -37,11 +41,11 @@ def best(comparisons: Iterable[Comparison]) -> Comparison | None:
 def deploy_and_comparison(
     deploys: Sequence[Deploy], comparisons: Sequence[Comparison], model: str, candidate: str | None = None
 ) -> tuple[Deploy | None, Comparison | None]:
-    """The newest deploy of a model (of the version `candidate`, when that is given) and its best comparison.
+    """Returns the newest deploy of a model (of the version `candidate`, if given) and its best comparison.
 
-    Without `candidate` versions that only score in shadow, and online models, do not count as long as there is a deploy. A
-    deploy that nothing is compared for yet has None beside it: an older deploy's verdict says nothing about it. A
-    comparison whose deploy is not on record any more counts when no deploy is.
+    Without `candidate`, versions that only score in shadow and online models do not count as long as there is another
+    deploy. A deploy without comparisons yet gets None: an older deploy's verdict says nothing about it. A comparison
+    whose deploy is no longer on record counts only when no deploy is on record.
     """
     mine = [c for c in comparisons if c.candidate.model == model and candidate in (None, c.candidate.version)]
     known = newest_first(d for d in deploys if d.model == model and candidate in (None, d.version))
@@ -54,9 +58,9 @@ def deploy_and_comparison(
 
 
 def headlines(deploys: Sequence[Deploy], comparisons: Sequence[Comparison], most: int = 20) -> list[Comparison]:
-    """What to say first: for each model its comparison; at most `most`.
+    """Returns what to say first: the comparison of each model, up to `most` of them.
 
-    Of versions that serve before those that serve nobody, and `worse` before all else.
+    Versions that serve come before those that serve nobody, and `worse` before other verdicts.
     """
     models = dict.fromkeys([*(d.model for d in newest_first(deploys)), *(c.candidate.model for c in comparisons)])
     found = [c for model in models if (c := deploy_and_comparison(deploys, comparisons, model)[1]) is not None]

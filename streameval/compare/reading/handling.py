@@ -16,7 +16,9 @@ HandlingState = Literal["acknowledged", "muted"]
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """What somebody has said to a comparison; `muted`: its changes are no longer notified. `verdict`: the one of that time."""
+    """How somebody has handled a comparison; `muted`: its changes are no longer notified. `verdict`: as it was at that
+    time.
+    """
 
     state: HandlingState
     by: str
@@ -26,7 +28,7 @@ class Handling:
 
 
 def comparison_key(comparison: Comparison) -> str:
-    """Which comparison it is, whatever process found it: 16 hex digits of its sides, setup and start."""
+    """Identifies a comparison across processes: 16 hex digits from its sides, setup and start."""
     c = comparison
     sides = [[s.model, s.version, s.source] for s in (c.baseline, c.candidate)]
     named = json.dumps([sides, c.setup, c.start]).encode()
@@ -34,7 +36,7 @@ def comparison_key(comparison: Comparison) -> str:
 
 
 def with_handlings(comparisons: tuple[Comparison, ...], said: Mapping[str, Handling]) -> tuple[Comparison, ...]:
-    """The comparisons with what has been said to each, by its key."""
+    """Returns the comparisons with their handling, looked up by `comparison_key`."""
     if not said:
         return comparisons
     return tuple(replace(c, handling=said.get(comparison_key(c))) for c in comparisons)

@@ -1,7 +1,7 @@
 """What readers see of a comparison: immutable, built at a look, shown by the API, Prometheus and the page.
 
 Each class is the single definition of a response: its fields, in their order, are the members of the JSON object
-(`as_json`) and of the API's schema, its words are the schema's (`server.api.shapes`).
+(`as_json`) and of the API's schema, and its docstring is the schema's description (`server.api.shapes`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from streameval.compare.reading.further import further_metric
 from streameval.compare.reading.handling import Handling
-from streameval.compare.reading.told import Told, Untold
+from streameval.compare.reading.notified import Told, Untold
 from streameval.events.batch import Series
 
-Time = Annotated[int, "ms"]  # event time; in an answer as its readers write times
-Known = Annotated[float, "finite"]  # any other float may be NaN or infinite, and is null in an answer then
-_APART = {"apart": True}  # not a member
+Time = Annotated[int, "ms"]  # event time; written in an answer as its reader writes times
+Known = Annotated[float, "finite"]  # any other float may be NaN or infinite, and is then null in an answer
+_APART = {"apart": True}  # not a member of the answer
 
 Verdict = Literal["worse", "not_worse", "undecided"]
 Setup = Literal["paired", "split", "before_after"]
@@ -28,18 +28,20 @@ RoleName = Literal["live", "shadow", "learning", "retired"]
 VERDICTS: tuple[Verdict, ...] = ("worse", "not_worse", "undecided")
 SETUPS: tuple[Setup, ...] = ("paired", "split", "before_after")  # best first
 COMPARED = ("log_loss", "auc", "gauc", "calibration")
-PCLICK, USER = "pclick", "user"  # dimensions of findings that are nobody's slices
-SIGN = {"log_loss": 1.0, "auc": -1.0, "gauc": -1.0, "calibration": 1.0}  # of a difference, in harm
+PCLICK, USER = "pclick", "user"  # dimensions of findings that are not slices of the settings
+SIGN = {"log_loss": 1.0, "auc": -1.0, "gauc": -1.0, "calibration": 1.0}  # turns a difference into harm
 
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """A version that went live; `noticed` when its traffic passed the floor, `replaces` what served most before."""
+    """A version that went live; `noticed` is when its traffic passed the floor, `replaces` the version that served most
+    before.
+    """
 
-    id: str  # stable, fit for an address: "<number>"; counts from 1 in order of `at` when it became known
+    id: str  # stable, can be used in a URL: "<number>"; counts from 1 in the order in which deploys became known
     model: str
     version: str
-    replaces: str | None  # the version that served most before; None: nothing did
+    replaces: str | None  # the version that served most before; None: there was none
     at: Time  # the start of the first pane of its traffic, or the announced time
     kind: Literal["deploy", "rollback", "shadow"]
     noticed: Time | None  # when its traffic passed the floor; None: not yet
@@ -50,11 +52,12 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class MetricReading:
-    """One metric: candidate minus baseline; of log loss and calibration the ratio less 1.
+    """One metric: candidate minus baseline; for log loss and calibration their ratio less 1.
 
-    Per metric: its interval holds at every look with probability 1 - alpha, its verdict is at alpha, for this metric by itself.
-    An interval beyond the margin means that this metric's verdict is `worse` once the floors are met; the comparison's
-    verdict weighs all metrics and may be undecided. `supported_now`: whether the evidence of now would lead to the verdict.
+    The interval holds at every look with probability 1 - alpha, for this metric by itself, and the verdict is at level
+    alpha. An interval beyond the margin means that this metric's verdict is `worse` once the floors are met; the
+    comparison's verdict weighs all metrics and may be undecided. `supported_now`: whether the current evidence would
+    lead to the same verdict.
     """
 
     metric: str
@@ -70,9 +73,9 @@ class MetricReading:
     log_e_not_worse: float
     p_worse: float  # anytime p-value, from the largest e so far
     verdict: Verdict  # of this metric by itself, at alpha
-    decided_at: Time | None = None  # when this metric's own verdict fell
-    supported_now: bool | None = None  # whether the evidence of now would lead to it again; None: undecided
-    reason: str | None = None  # why something is not known
+    decided_at: Time | None = None  # when this metric's own verdict was reached
+    supported_now: bool | None = None  # whether the current evidence would lead to it again; None: undecided
+    reason: str | None = None  # why a value is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,14 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class DecidedOn:
-    """What decided a verdict, as it was then, over the traffic `since`; `alone`: its bound supports the verdict by itself."""
+    """What a verdict was decided on, as it was then, over the traffic since `since`; `alone`: its bound supports the
+    verdict by itself.
+    """
 
     metric: str
     then: Estimate = field(metadata=_APART)  # its members are the answer's own
-    since: Time | None  # where the traffic begins that it is of; None: not known
-    alone: bool  # whether this metric's bound shows the verdict by itself; else all metrics together led to it
+    since: Time | None  # where the traffic that it covers begins; None: not known
+    alone: bool  # whether this metric's bound shows the verdict by itself; otherwise all metrics together led to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,25 +104,27 @@ class Role:
     """The current role of a series."""
 
     name: RoleName
-    traffic_share: float | None = None  # of its model's recent impressions; of live ones alone
+    traffic_share: float | None = None  # of its model's recent impressions; only for live ones
 
 
 @dataclass(frozen=True, slots=True)
 class VerdictChange:
-    """A change of the verdict; `kind` is verdict, contrary, retracted, withheld, restored or anew, `told` who was notified, `untold` why nobody was, as far as that is known."""
+    """A change of the verdict; `kind` is verdict, contrary, retracted, withheld, restored or anew (restarted), `told`
+    who was notified, and `untold` why nobody was, as far as that is known.
+    """
 
     at: Time
     kind: Literal["verdict", "contrary", "retracted", "withheld", "restored", "anew"]
     verdict: Verdict
     text: str
     evidence: Mapping[str, float] = field(default_factory=dict)
-    told: tuple[Told, ...] = ()  # in the order in which they were; not kept with the comparison, but in the outbox
-    untold: Untold | None = None  # nor is this
+    told: tuple[Told, ...] = ()  # in the order of notification; stored in the outbox, not with the comparison
+    untold: Untold | None = None  # stored in the outbox, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Looks:
-    """The confidence sequence and the e-process over time, oldest first; thinned to at most a few hundred looks."""
+    """The confidence sequence and the e-process over time, oldest first; thinned to a few hundred looks."""
 
     at: NDArray[np.int64]  # ms
     impressions: NDArray[np.int64]
@@ -135,14 +142,14 @@ class Finding:
     impressions: int
     clicks: int
     difference: float | None  # candidate minus baseline, nats per impression
-    share: float | None  # of the whole difference that this part carries
+    share: float | None  # of the total difference that this part carries
     log_e: float
     significant: bool  # kept by e-BH at the comparison's level
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrationBucket:
-    """Predicted clicks over clicks of both versions in a bucket of their own pClick, on what each served.
+    """Predicted clicks over clicks of both versions in a bucket of their own pClick, over what each served.
 
     `difference` is |candidate - 1| - |baseline - 1|.
     """
@@ -156,13 +163,15 @@ class CalibrationBucket:
     candidate: float | None
     difference: float | None  # |candidate - 1| - |baseline - 1|
     stderr: float | None
-    log_e: Known  # that the difference is beyond the margin of calibration
+    log_e: Known  # for a difference beyond the margin of calibration
     significant: bool  # kept by e-BH at the comparison's level
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A difference taken apart: what the mix of values explains, what is within; `simpson` when they disagree."""
+    """A difference decomposed into what the mix of values explains and what remains within them; `simpson` when the two
+    disagree.
+    """
 
     dimension: str
     metric: str
@@ -176,7 +185,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class UnknownMix:
-    """What the Simpson guard cannot read of a metric, and why."""
+    """A metric for which the Simpson guard cannot say anything, and why."""
 
     dimension: str
     metric: str
@@ -196,54 +205,56 @@ class EarlyReading:
 def shows(
     verdict: Verdict, metric: str, lower: float | None, upper: float | None, margin: float, tolerance: float
 ) -> bool:
-    """Whether the bounds of a difference show a verdict: the one towards the other side is beyond the margin (of `worse`), or
-    within the tolerance (of `not_worse`). Nothing shows `undecided`.
+    """Whether the bounds of a difference show a verdict: for `worse` the lower bound of harm is beyond the margin, for
+    `not_worse` the upper one is within the tolerance. Nothing shows `undecided`.
     """
     sign = sign_of(metric)
-    low, high = (lower, upper) if sign > 0 else (upper, lower)  # of harm, but for the sign
+    low, high = (lower, upper) if sign > 0 else (upper, lower)  # bounds of harm, up to the sign
     if verdict == "worse":
         return low is not None and sign * low > margin
     return verdict == "not_worse" and high is not None and sign * high < tolerance
 
 
 def sign_of(metric: str) -> float:
-    """The sign of a metric's difference in harm: -1 where more is better. KeyError: it is not compared."""
+    """Returns the sign that turns a metric's difference into harm: -1 where more is better. KeyError if it is not
+    compared.
+    """
     further = further_metric(metric)
     return SIGN[metric] if further is None else further.sign
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Comparison:
-    """One candidate against one baseline in one setup; `words` says it in a line.
+    """One candidate against one baseline in one setup; `words` sums it up in a line.
 
-    `decided_on` is the metric that the words name as long as the verdict stands, `decided_now` the same difference as it is
-    now, and `supported_now` whether that still supports the verdict.
+    `decided_on` is the metric that the words name as long as the verdict stands, `decided_now` the current value of the
+    same difference, and `supported_now` whether that still supports the verdict.
     """
 
-    id: str  # stable, fit for an address: "<deploy id>-<setup>"
+    id: str  # stable, can be used in a URL: "<deploy id>-<setup>"
     deploy: str
     setup: Setup
     model: str = field(
         default="", init=False, repr=False
-    )  # as `words` in the answer alone, which makes it (see `as_json`)
+    )  # like `words`, only in the answer, which makes it (see `as_json`)
     baseline: Series
     candidate: Series
     start: Time
-    looked: Time | None  # the end of the last complete pane that was looked at
-    impressions: int  # that the comparison rests on
+    looked: Time | None  # the end of the last complete pane that was evaluated
+    impressions: int  # that the comparison is based on
     clicks: int
-    blocks: int  # of users, that have any
+    blocks: int  # blocks of users that have any impressions
     alpha: Known
     verdict: Verdict
-    since: Time | None  # when the verdict fell
-    decided_at: Time | None = None  # as `decided_on` None while undecided, and when it was not kept (older checkpoints)
+    since: Time | None  # when the verdict was reached
+    decided_at: Time | None = None  # like `decided_on`: None while undecided, and in older checkpoints
     decided_on: DecidedOn | None = None
-    decided_now: Estimate | None = None  # the same metric of the same traffic, as it is now
+    decided_now: Estimate | None = None  # the current value of the same metric over the same traffic
     supported_now: bool | None = None  # whether that still shows the verdict; None: as `decided_on`
-    retracted: bool = False  # a verdict was taken back, because the labels that it rested on have changed
-    clustered_by: str = "user"  # what the variance knows to share errors
-    reason: str | None  # why it is undecided or withheld, or what to do
-    withheld: bool  # the join is unhealthy: nothing is decided now
+    retracted: bool = False  # a verdict was retracted, because the labels that it was based on have changed
+    clustered_by: str = "user"  # what the variance is clustered by
+    reason: str | None  # why it is undecided or withheld, or advice
+    withheld: bool  # the join is unhealthy: no verdict is reached for now
     floors_met: bool = True  # the evidence floors of a verdict: time, clicks, blocks
     log_e_worse: float  # overall: the mean of the metrics' e-values
     log_e_not_worse: float

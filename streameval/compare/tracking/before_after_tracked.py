@@ -1,18 +1,20 @@
-"""A version that replaced another one, hour by hour: `before_after` on the ledger's hours, a warning at most.
+"""A version that replaced another one, hour by hour: `before_after` over the hours of the ledger, a warning at most.
 
-Whole clock hours of which the candidate served at least `SHARE` are held against the same hours one week earlier, of which
-the baseline did. Placebo days are the 24 hours that end where the deploy begins, and so on backwards as far as the ledger
-reaches, those of which the baseline served `SHARE` of each hour that counts. The first week is all there is: the same
-hours of last week are the candidate's own from then on.
+Full clock hours in which the candidate served at least `SHARE` are compared with the same hours one week earlier, in
+which the baseline did. Placebo days are the 24-hour periods that end where the deploy begins, and so on backwards as
+far as the ledger reaches, if the baseline served `SHARE` of each hour that counts. It runs for a week: after that, the
+same hours of the week before are the candidate's own.
 
-Where versions come more often, the baseline served no such hours. Then it is the same hours of the earliest day within the
-week on which it did, for as many days, and placebo days are those of any version: what versions differ by among one another only
-makes days differ more. They must span a week, or nothing would be known of weekends.
+If versions are deployed more often, the baseline served no such hours. Then the counterparts are the same hours of the
+earliest day of the past week on which it did, for that many days, and placebo days may be any version's: differences
+between versions only add to the differences between days. They must span a week, or nothing would be known about
+weekends.
 
-If an online model has scored both periods, log loss and AUC may be compared through it instead of by levels (`before_after`).
-Whichever has the smaller variance at the first hour that can be judged is used from then on; an online model that still learns, so
-that its difference has a trend over the placebo days, is not. Looks are taken when an hour ends, as days are what limits this.
-What was found at the last one is kept: nothing is shown that would change with what the ledger drops.
+If an online model has scored both periods, log loss and AUC may be compared relative to it instead of by levels
+(`before_after`). Whichever has the smaller variance at the first hour that can be judged is used from then on; an
+online model that is still learning, so that its difference has a trend over the placebo days, is not used. Looks are
+taken when an hour ends, because the number of days is what limits the precision. The result of the last look is kept,
+so nothing that is shown depends on what the ledger has dropped since.
 """
 
 from __future__ import annotations
@@ -40,28 +42,28 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
 
 DESERVED_DAYS = 28
-SOON_HOURS = 6  # a counterpart a week earlier is worth this long a wait
-FINEST = 1e-4  # the smallest effect that matters, at least
+SOON_HOURS = 6  # a counterpart a week earlier is worth waiting this long for
+FINEST = 1e-4  # the smallest effect that matters
 
 _COMPARED = ("log_loss", "auc", "calibration")
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a look has found, as it is shown."""
+    """The result of a look, as users see it."""
 
     impressions: int
     clicks: int
     blocks: int
-    days: int  # of history
-    floor: str | None  # why it could not be judged
+    days: int  # days of history
+    floor: str | None  # why no verdict was possible
     log_e: list[float]  # for worse: METRICS and overall
     metrics: dict[str, list[float]]  # difference, lower, upper, stderr
-    values: dict[str, list[float | None]]  # the baseline's and the candidate's own
+    values: dict[str, list[float | None]]  # the values of baseline and candidate
 
 
 class BeforeAfterTracked(Tracked):
-    """A candidate against what it replaced."""
+    """Compares a candidate with the version it replaced."""
 
     explained = False
 
@@ -77,20 +79,20 @@ class BeforeAfterTracked(Tracked):
         horizon: int,
         history: int,
     ) -> None:
-        """`start`, `pane`, `horizon` (how long it runs) and `history` (how long the ledger keeps sums) in ms; `segment`: the
-        first pane of the candidate.
+        """`start`, `pane`, `horizon` (how long it runs) and `history` (how long the ledger keeps sums) in ms;
+        `segment`: the first pane of the candidate.
         """
         super().__init__(deploy, "before_after", baseline, candidate, start, segment, rule)
-        self.has_past = False  # whether what was before the deploy has been added
+        self.has_past = False  # whether the time before the deploy has been added
         self._pane, self._history = pane, history
-        self._from = -(-start // HOUR)  # the first whole hour
+        self._from = -(-start // HOUR)  # the first full hour
         self._until = min((start + horizon) // HOUR, self._from + WEEK_HOURS)
-        # days to the hours that the candidate's are held against; None: there were none yet
+        # days from the candidate's hours back to their counterparts; None: there were none yet
         self._back: int | None = None
-        self._first: int | None = None  # hour from which the model is known; it may not be whole
-        self._judged = self._from  # hours before it have been looked at
+        self._first: int | None = None  # hour from which the model is known; it may be incomplete
+        self._judged = self._from  # hours before this one have been judged
         self._by: Series | None = None  # the online model that is the yardstick
-        self._chosen = False  # whether there is to be one
+        self._chosen = False  # whether that choice is final
         self._peaks = [0.0] * (OVERALL + 1)
         self._worse_at: list[int | None] = [None] * (OVERALL + 1)
         self._found: _Found | None = None
@@ -98,11 +100,11 @@ class BeforeAfterTracked(Tracked):
 
     @property
     def verdict(self) -> Verdict:
-        """The one that stands."""
+        """The current verdict."""
         return self._verdict(OVERALL)
 
     def gain(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds a row of the ledger; also of segments before the deploy."""
+        """Adds a row of the ledger, including rows of segments before the deploy."""
         served, other = key
         if served.model != self.candidate.model or self._judged >= self._until:
             return
@@ -117,11 +119,11 @@ class BeforeAfterTracked(Tracked):
             if served != self.candidate or hour >= self._until:
                 return
         elif served != self.baseline or hour < self._from - WEEK_HOURS:
-            rows = rows.sum(axis=0, keepdims=True)  # of placebo days only levels count
+            rows = rows.sum(axis=0, keepdims=True)  # placebo days only need the sums over blocks
         self._sums.gain(hour, key, rows)
 
     def look(self, at: int, withheld: str | None) -> None:
-        """Judges the hours that have ended, if another one has."""
+        """Judges the hours that have ended since the last look, if any."""
         self._record.withhold(at, withheld, self.verdict)
         self.looked = at
         ended = min(at // HOUR, self._until)
@@ -191,7 +193,9 @@ class BeforeAfterTracked(Tracked):
     # -- a look --------------------------------------------------------------------------------------------------
 
     def _hours(self, at: int, ended: int) -> Hours:
-        """`at`: by it goes what the ledger still holds, here and after a restart alike."""
+        """Returns the hours to compare. `at` determines what the ledger still holds, so the result is the same after a
+        restart.
+        """
         oldest = max((at - self._history) // HOUR + 1, self._from if self._first is None else self._first)
         mine = [hour for hour in range(self._from, ended) if self._sums.alone(self.candidate, hour)]
         if self._back is None:
@@ -205,11 +209,13 @@ class BeforeAfterTracked(Tracked):
         return Hours(mine, after, placebo, back, usual)
 
     def _is_before(self, hour: int, oldest: int) -> bool:
-        """Whether an hour is the baseline's."""
+        """Whether the baseline served an hour before the deploy alone."""
         return oldest < hour < self._from and self._sums.alone(self.baseline, hour)
 
     def _days_back(self, oldest: int) -> int | None:
-        """How far back counterparts are: as far as there are any for the first hours, a week at most."""
+        """Returns how many days back counterparts are: as many as the first hours have any for, up to a week; None:
+        there are none.
+        """
         for hours in (SOON_HOURS, DAY_HOURS):
             for back in range(WEEK_DAYS, 0, -1):
                 first = self._from - back * DAY_HOURS
@@ -250,7 +256,9 @@ class BeforeAfterTracked(Tracked):
     def _evidence(
         self, hours: Hours, before: Ints, after: Ints, choose: bool
     ) -> tuple[list[float], dict[str, list[float]]]:
-        """log e by METRICS and overall, and (difference, lower, upper, stderr) by metric. `choose`: it can be judged."""
+        """Returns log e by METRICS and overall, and (difference, lower, upper, stderr) by metric. `choose`: the floors
+        are met.
+        """
         if not self._chosen:
             self._by, self._chosen = self._sums.yardstick(hours), choose
         served, elapsed = self._sums.periods(hours, None), len(hours.after) / DAY_HOURS
@@ -284,7 +292,7 @@ class BeforeAfterTracked(Tracked):
             stderr = math.sqrt(float((gap if name == "calibration" else shifts[name]).variance()))
             out[i] = float(value)
             metrics[name] = [*(harm if name != "auc" else [-harm[0], -harm[2], -harm[1]]), stderr]
-        with np.errstate(divide="ignore"):  # a further metric, which counts 1 here, is what the weights lack
+        with np.errstate(divide="ignore"):  # further metrics have an e-value of 1 here, and the weight that is left
             weights = np.log([self.rule.weights[name] for name in COMPARED])
             rest = np.log(max(1.0 - sum(self.rule.weights[name] for name in COMPARED), 0.0) if self.rule.more else 0.0)
         with np.errstate(divide="ignore"):
@@ -292,8 +300,8 @@ class BeforeAfterTracked(Tracked):
         return out, metrics
 
     def _floor(self, hours: Hours, clicks: int, blocks: int) -> str | None:
-        """Why it cannot be judged yet."""
-        if self.rule.weighed == "weights":  # hours do not know how many clicks a click stands for
+        """Returns why no verdict is possible yet, or None."""
+        if self.rule.weighed == "weights":  # hours do not record how many clicks a sampled click stands for
             return "weights_not_supported"
         days, fewest = len(hours.placebo), hours.fewest
         if not hours.after:
@@ -307,7 +315,7 @@ class BeforeAfterTracked(Tracked):
         return "too_short" if len(hours.after) * HOUR < self.rule.min_duration else None
 
     def _counterpart(self) -> str:
-        """Which hours before the deploy count, if not those of a week earlier."""
+        """Says which hours before the deploy are used, if not those of a week earlier."""
         if self._back in (None, WEEK_DAYS):
             return ""
         return f"against the same hours {self._back} {'day' if self._back == 1 else 'days'} earlier; "

@@ -1,4 +1,5 @@
-"""All deploys and comparisons of a process, driven by event time: arrivals notice deploys, looks decide comparisons.
+"""All deploys and comparisons of a process, driven by event time: deploys are noticed from arrivals, comparisons
+decided at looks.
 
 Panes are processed in order: first the arrivals of a pane, then the panes whose labels are complete by that time. So
 the same events lead to the same looks, whatever the batches, the speed and the restarts.
@@ -28,45 +29,45 @@ from streameval.events.durations import HOUR
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
 
-_MOST_DEPLOYS = 1_000  # on record
+_MOST_DEPLOYS = 1_000  # kept on record
 
-Placing = Callable[[Collection[RowName]], Mapping[tuple[int, RowName], Ints]]  # what open strata come to, by segment
+Placing = Callable[[Collection[RowName]], Mapping[tuple[int, RowName], Ints]]  # sums of open strata so far, by segment
 _Gains = Sequence[tuple[int, Mapping[RowName, Ints]]]  # (segment, rows) that a look adds, oldest first
-_Past = Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]]  # those of everything that was looked at
+_Past = Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]]  # the same for everything evaluated so far
 
 
 @dataclass(frozen=True, slots=True)
 class BoardLimits:
-    """What is noticed, and how long it is compared. Times in ms."""
+    """Which versions are noticed, and how long they are compared. Times in ms."""
 
-    share: float  # of its model's traffic, from which a version is noticed
-    count: int  # or impressions
-    horizon: int  # for which a comparison runs
-    restart: int  # after which a window starts over
-    keep: int  # comparisons on record
-    history: int = 15 * 86_400_000  # for which the ledgers keep sums
-    learning: int = 6 * HOUR  # the window over which an online model must be no better than before, to be judged
+    share: float  # share of its model's traffic from which a version is noticed
+    count: int  # or this many impressions
+    horizon: int  # how long a comparison runs
+    restart: int  # after which the next window starts
+    keep: int  # comparisons kept on record
+    history: int = 15 * 86_400_000  # how long the ledgers keep sums
+    learning: int = 6 * HOUR  # an online model is evaluated once it has not improved over a window of this length
 
 
 class Board:
     """Deploys, and the comparisons that they lead to."""
 
     def __init__(self, rule: Rule, limits: BoardLimits, pane: int, shape: RowShape = PLAIN_ROWS) -> None:
-        """`pane` in ms; `shape`: of the rows of the ledgers."""
+        """`pane` in ms; `shape`: the layout of the ledgers' rows."""
         self._rule, self._limits, self._pane, self._shape = rule, limits, pane, shape
         self._watch = Watch(limits.share, limits.count)
         self._roles = Roles(limits.share)
         self._learning = LearningModels(limits.learning)
         self.deploys: list[Deploy] = []
         self.tracked: list[Tracked] = []
-        self.arrived = 0  # the first pane of which arrivals may still come
-        self.looked = 0  # the first pane that has not been looked at
+        self.arrived = 0  # the first pane that may still get arrivals
+        self.looked = 0  # the first pane that has not been evaluated
         self.aside = AsideHours(pane)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def announce(self, announcement: Announcement) -> Deploy:
-        """Records an announcement of CI/CD."""
+        """Records a deploy announced by CI/CD."""
         a = announcement
         known = announced_deploy(self.deploys, a)
         if known is not None:
@@ -78,7 +79,7 @@ class Board:
         return deploy
 
     def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
-        """A pane's impressions by who served them; returns the deploys that it has made known."""
+        """Adds a pane's impressions by the series that served them; returns the deploys noticed from them."""
         start = pane * self._pane
         counts = {(series.model, series.version): n for series, n in served.items()}
         out = []
@@ -111,17 +112,18 @@ class Board:
         placing: Placing = lambda keys: {},
         partitions: int = 1,
     ) -> list[Tracked]:
-        """Looks at a pane whose labels are complete. `gains`: what it, and corrections of older ones, add. `past`: all that
-        was looked at, this pane too.
+        """Evaluates a pane whose labels are complete.
 
-        `gauc`: what windows of GAUC that end by then add, and corrections of older ones. `placing`: see `Placing`. `partitions`:
-        that learn apart. Returns the comparisons that start over with the next pane, so with new cuts.
+        `gains`: the rows added by this pane, and by corrections of older ones. `past`: all rows evaluated so far,
+        including this pane's. `gauc`: the rows added by the windows of GAUC that end by then, and by corrections of
+        older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. Returns the comparisons
+        that start over with the next pane, and so need new cuts.
         """
         at = (pane + 1) * self._pane
         known = {(tracked.baseline, tracked.candidate) for tracked in self.tracked}
         for segment, rows in gains:
             for served, other in rows:
-                # the other way round: the one that was replaced is scored in shadow, which is the deploy's own comparison
+                # the reverse pair: the replaced version is scored in shadow, which the deploy's own comparison covers
                 if other is not None and not {(served, other), (other, served)} & known:
                     known.add((served, other))
                     self._notice_shadow(served, other, segment, at)
@@ -130,8 +132,8 @@ class Board:
             tracked.release()
             if runs:
                 self._begin_windows(tracked, pane)
-            # corrections also when it is over. A pair is not compared before who served is the champion: what the segment
-            # had of it by then counts too, for its scores are placed with the segment
+            # corrections are added even after its end. A pair is not compared before its server is the champion, but
+            # its rows from earlier in the segment count too, because its scores are placed with the segment
             for segment, rows in gains if tracked.has_past else past():
                 self._gain(tracked, segment, rows)
             tracked.has_past = True
@@ -142,12 +144,12 @@ class Board:
             if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
-        anew = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
+        restarted = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
         self._freeze_expired()
-        return anew
+        return restarted
 
     def retract(self, since: int, at: int) -> None:
-        """Takes back what looks from `since` on (ms) have found, as is known at `at`."""
+        """Retracts verdicts reached at looks from `since` on (ms), as became known at `at` (ms)."""
         for tracked in self.tracked:
             tracked.retract(since, at)
 
@@ -162,24 +164,26 @@ class Board:
                 tracked.withhold(at, why)
 
     def place(self, placing: Placing) -> None:
-        """Gives running comparisons what is not placed for good yet, for their readers."""
+        """Adds provisional placements of open strata to running comparisons, for their readers."""
         for tracked in self.tracked:
             if not tracked.holds:
                 self._hold(tracked, placing)
 
     def cuts(self) -> list[int]:
-        """The panes at which the sums of comparisons begin, and those behind their ends."""
+        """Returns the panes at which the sums of comparisons begin, and the first ones after they end."""
         ends = {(tracked.start + self._limits.horizon) // self._pane + 1 for tracked in self.tracked}
         return sorted(ends | {tracked.segment for tracked in self.tracked})
 
     # -- readers -------------------------------------------------------------------------------------------------
 
     def role(self, series: Series) -> Role:
-        """What a series is there for."""
+        """Returns the current role of a series."""
         return self._roles.of(series, self._watch, self._learning.is_over(series))
 
     def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
-        """The comparisons that something is known of, oldest first; `finish` adds what the sums do not contain."""
+        """Returns the comparisons that have anything to show, oldest first; `finish` adds what cannot be read from the
+        sums.
+        """
         every = [finish(tracked, tracked.reading()) for tracked in self.tracked]
         return tuple(
             c
@@ -192,7 +196,7 @@ class Board:
     # -- checkpoints, partitions ---------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything but the sums, as plain values."""
+        """Returns everything but the sums, as plain values."""
         return {
             "arrived": self.arrived,
             "looked": self.looked,
@@ -205,14 +209,14 @@ class Board:
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
-        """Restores what `state` returned if it has seen more than this board; the sums are then to be made again.
+        """Restores what `state` returned if it is ahead of this board; the sums must then be rebuilt.
 
-        A comparison that runs under another rule than the board's starts over, from the first pane that nobody has looked at;
-        their ids are returned. One that is over stays as it was, under its own.
+        A running comparison whose rule differs from the board's starts over, from the first pane that has not been
+        evaluated; returns the ids of those. One that has ended keeps its results, and its own rule.
         """
-        anew: list[str] = []
+        restarted: list[str] = []
         if (state["looked"], state["arrived"]) <= (self.looked, self.arrived):
-            return anew
+            return restarted
         self.arrived, self.looked = state["arrived"], state["looked"]
         self.aside.restore(state.get("aside", {}))
         self._watch.restore(state["watch"])
@@ -220,7 +224,7 @@ class Board:
         by_id = {deploy.id: deploy for deploy in self.deploys}
         self._roles.restore(state.get("roles", []))
         self._learning.restore(state.get("learning", []))
-        if "learning" not in state:  # an older checkpoint: what was judged then is judged on
+        if "learning" not in state:  # an older checkpoint: what was being judged then continues to be judged
             online = [one for one in state["tracked"] if Series(*one["candidate"]).source == "online"]
             for one in online:
                 self._learning.of(Series(*one["candidate"]), one["start"]).over = True
@@ -236,11 +240,11 @@ class Board:
                 self.tracked.append(tracked)
             else:
                 self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
-                anew.append(self.tracked[-1].id)
-        return anew
+                restarted.append(self.tracked[-1].id)
+        return restarted
 
     def add_past(self, segments: _Past) -> None:
-        """Adds what was looked at earlier to new comparisons that need it."""
+        """Adds the rows evaluated earlier to new comparisons that need them."""
         new = [tracked for tracked in self.tracked if not tracked.has_past]
         if new:
             for segment, rows in segments():
@@ -254,7 +258,7 @@ class Board:
         segments: _Past,
         gauc: _Past = lambda: iter(()),
     ) -> None:
-        """Makes the sums again, of every partition's segments that have been looked at."""
+        """Recomputes the sums from the evaluated segments of all partitions."""
         for tracked in self.tracked:
             tracked.forget_sums()
             for segment, rows in segments():
@@ -290,25 +294,29 @@ class Board:
             tracked.gain(segment, key, rows[key])
 
     def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
-        """Of windows that begin within the comparison."""
+        """Adds a GAUC row if its window begins within the comparison."""
         start = segment * self._pane
         if tracked.start <= start <= tracked.start + self._limits.horizon and segment not in self.aside:
             for key in tracked.concerned(rows):
                 tracked.gain_gauc(segment, key, rows[key])
 
     def _hold(self, tracked: Tracked, placing: Placing) -> None:
-        """Only of a comparison that runs: what came after its end is not of it."""
+        """Adds provisional placements to a comparison that is running; later scores do not belong to one that has
+        ended.
+        """
         if tracked.keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
             tracked.hold({at: row for at, row in placing(tracked.keys).items() if at[0] not in self.aside})
 
     def _freeze_expired(self) -> None:
-        """Of what the ledgers forget, here and after a restart alike."""
+        """Freezes comparisons that the ledgers no longer cover, so that they look the same after a restart."""
         for tracked in self.tracked:
             if self.looked * self._pane > tracked.start + self._limits.history:
                 tracked.freeze()
 
     def _learn(self, at: int, gains: _Gains, withheld: str | None, partitions: int) -> list[Tracked]:
-        """What a look tells of roles and of online models that learn; returns the comparisons of those that have learned."""
+        """Updates roles, and online models that are learning; returns the comparisons of those that have finished
+        learning.
+        """
         served_by: dict[str, int] = {}
         scored: dict[Series, str] = {}
         for _, rows in gains:
@@ -326,28 +334,30 @@ class Board:
                     )
         self._roles.look(scored, served_by)
         learned = self._learning.look(at, partitions)
-        return self._anew(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
+        return self._restart(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 
     def _judge_again(self, at: int) -> list[Tracked]:
         least = self._limits.learning
-        return self._anew(at, "it does not serve, and is evaluated again", lambda t: t.lapsed(at, least))
+        return self._restart(at, "it does not serve, and is evaluated again", lambda t: t.lapsed(at, least))
 
-    def _anew(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
-        """Those that run start over with the pane that begins at `at`."""
+    def _restart(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
+        """Restarts the running comparisons that `which` selects, with the pane that begins at `at`."""
         out = [t for t in self.tracked if t.start < at <= t.start + self._limits.horizon and which(t)]
         for tracked in out:
             tracked.start_over(at, at // self._pane, why)
         return out
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
-        """Windows begin with an hour, at least `restart` after the one before."""
+        """Starts a new window at a full hour, at least `restart` after the one before."""
         hour = pane * self._pane // HOUR * HOUR
         if hour >= tracked.start + self._limits.restart * tracked.windows:
             segment = -(-hour // self._pane)
             tracked.begin(segment, segment * self._pane)
 
     def _notice_shadow(self, served: Series, other: Series, segment: int, noticed: int) -> None:
-        """A version, or an online model, that only scores what another one serves; what was before `segment` is left out."""
+        """Starts comparing a version, or an online model, that only scores what another one serves; rows before
+        `segment` do not count.
+        """
         if other.source == "logged" and self._watch.is_live(other.model, other.version):
             return
         if self._watch.champion(served.model) != served.version:
@@ -359,7 +369,9 @@ class Board:
         self.tracked[-1].has_past = False
 
     def _compare(self, deploy: Deploy, candidate: Series) -> None:
-        """Sums count from the version's first pane, or from the first that nobody has looked at."""
+        """Tracks a deploy in every setup; sums count from the version's first pane, or the first that has not been
+        evaluated.
+        """
         if deploy.replaces is None:
             return
         baseline = candidate._replace(version=deploy.replaces)
@@ -387,5 +399,5 @@ class Board:
 
 
 def named(series: Sequence[Series], rows: Iterable[tuple[tuple[int, int], Ints]]) -> dict[RowName, Ints]:
-    """Rows of a ledger by names instead of codes."""
+    """Returns rows of a ledger by names instead of codes."""
     return {(series[a], None if b < 0 else series[b]): row for (a, b), row in rows}

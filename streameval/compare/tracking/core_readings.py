@@ -1,4 +1,4 @@
-"""What readers see of the four metrics that every comparison has."""
+"""Readings of the four metrics that every comparison has."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def core_readings(
     differences: Mapping[str, tuple[float, float, float]],
     log_e: LogE,
 ) -> list[MetricReading]:
-    """One reading for each of `COMPARED`; `differences`: (difference, lower, upper) by metric."""
+    """Returns one reading for each of `COMPARED`; `differences`: (difference, lower, upper) by metric."""
     totals = sums.totals()
     out = []
     for i, name in enumerate(COMPARED):
@@ -38,7 +38,7 @@ def core_readings(
         if name not in differences:
             reason = "not_compared"
         elif not math.isfinite(difference):
-            # users' AUC is of complete windows: before the first one there may be any number of clicks
+            # users' AUC needs complete windows: clicks may be plentiful before the first one
             reason = "no_complete_window" if name == "gauc" and levels[0] is None else "too_few_clicks"
         undecided = standing.verdict == "undecided"
         out.append(

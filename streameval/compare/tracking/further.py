@@ -1,4 +1,5 @@
-"""The further metrics of one comparison (`compare.more`): an interval and a verdict each, beside those that every comparison has.
+"""The further metrics of a comparison (`compare.more`): each has an interval and a verdict, in addition to those of
+`COMPARED`.
 
 They use the rows, the windows and the looks of their comparison, so the same guarantees hold. They contribute to the
 overall verdict (`deciding`) only if `compare.decide` names them.
@@ -26,11 +27,11 @@ from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import finite, known
 from streameval.events.batch import Series
 
-Difference = tuple[float, float, float]  # and its bounds
+Difference = tuple[float, float, float]  # difference, lower, upper
 
 
 class FurtherMetrics:
-    """Those of the rule, in its order; of those that this setup cannot tell nothing is known."""
+    """The further metrics of the rule, in its order; those that this setup cannot compute are reported as unknown."""
 
     def __init__(self, rule: Rule, setup: Setup, sides: tuple[Series, Series], start: int, shape: RowShape) -> None:
         """`sides`: baseline and candidate; `start`: event time in ms."""
@@ -49,7 +50,7 @@ class FurtherMetrics:
     # -- sums ----------------------------------------------------------------------------------------------------
 
     def gain(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds a row of the ledger; rows of others are passed by."""
+        """Adds a row of the ledger; ignores rows of other versions and pairs."""
         if not self.metrics:
             return
         served, other = key
@@ -71,31 +72,32 @@ class FurtherMetrics:
             self._exposed_lists += turned_lists(exposed) if back else exposed
 
     def begin(self, segment: int) -> None:
-        """A window begins."""
+        """Begins a window."""
         for sums in self._sums.values():
             sums.begin(segment)
 
     def empty(self) -> None:
-        """Without sums, and windows."""
+        """Clears sums and windows."""
         self._sums = {name: further_sums(name, self._shape) for name in self.metrics}
         self._exposed_lists = np.zeros(EXPOSED_LISTS, np.int64)
 
     def exposed_lists(self) -> GuardedLists | None:
-        """What the Simpson guard reads of lists; None: it is not asked to."""
+        """Returns the list sums for the Simpson guard; None if it does not use lists."""
         return None if self._guard is None else GuardedLists(self._guard.metric, self._exposed_lists.copy())
 
     # -- evidence ------------------------------------------------------------------------------------------------
 
     def look(self, at: int, clicks: Ints) -> None:
-        """Looks at the sums as they are; `clicks` int64[1, J] of the windows."""
+        """Evaluates the sums as they are; `clicks`: of the windows, int64[1, J]."""
         for name, alone in self._alone.items():
             worse, not_worse = alone.advance(np.array([at]), clicks, self._sums[name].statistic())
             self._log_e[name] = float(worse[0]), float(not_worse[0])
 
     def deciding(self) -> tuple[Reals, Reals] | None:
-        """What `Evidence.advance` takes as `further`; None: nothing that decides is here.
+        """Returns what `Evidence.advance` takes as `further`; None if no further metric decides.
 
-        A metric that this setup cannot tell counts 1, and is not asked to be certified; when that leaves none, none is `not_worse`.
+        A metric that this setup cannot compute counts as an e-value of 1, and need not be certified; if no certified
+        metric is left, the verdict is never `not_worse`.
         """
         rule = self._rule
         names = [name for name in rule.more if name in rule.weights]
@@ -113,19 +115,21 @@ class FurtherMetrics:
         return any(taken)
 
     def start_over(self, start: int) -> None:
-        """Without evidence, from event time `start` (ms) on."""
+        """Discards the evidence, to start at event time `start` (ms)."""
         self._alone = {name: Alone(self._rule, name, start) for name in self.metrics}
         self._log_e = dict.fromkeys(self.metrics, (0.0, 0.0))
 
     # -- what it shows -------------------------------------------------------------------------------------------
 
     def log_es(self) -> tuple[list[float], list[float]]:
-        """At the last look, of all metrics of the rule: worse, not worse."""
+        """Returns log e of all metrics of the rule at the last look: worse, not worse."""
         pairs = [self._log_e.get(name, (0.0, 0.0)) for name in self._rule.more]
         return [worse for worse, _ in pairs], [not_worse for _, not_worse in pairs]
 
     def differences(self, clicks: Ints, window: int = 0, sides: int = 2) -> dict[str, Difference]:
-        """Of one window, as `SequentialTracked` has them of its own; `clicks` int64[1, J]."""
+        """Returns (difference, lower, upper) by metric for one window, in the metrics' own signs; `clicks`
+        int64[1, J].
+        """
         out = {}
         for name, alone in self._alone.items():
             statistic = self._sums[name].statistic()
@@ -134,13 +138,13 @@ class FurtherMetrics:
             out[name] = (sign * theta, low, high) if sign > 0 else (sign * theta, -high, -low)
         return out
 
-    def told(self, metric: str) -> tuple[float, float]:
-        """(harm, its variance) of one of its metrics over the first window; NaN where unknown."""
+    def harm(self, metric: str) -> tuple[float, float]:
+        """Returns (harm, its variance) of one of its metrics over the first window; NaN where unknown."""
         statistic = self._sums[metric].statistic()[0, 0]
         return float(statistic.theta), float(statistic.variance())
 
     def readings(self, clicks: Ints, differences: Mapping[str, Difference]) -> tuple[MetricReading, ...]:
-        """One for every metric of the rule."""
+        """Returns one reading for every metric of the rule."""
         return tuple(self._reading(name, differences.get(name, UNKNOWN)) for name in self._rule.more)
 
     def _reading(self, name: str, difference: Difference) -> MetricReading:
@@ -173,13 +177,13 @@ class FurtherMetrics:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What looks have left, by metric."""
+        """Returns the evidence so far, by metric."""
         return {
             name: {"evidence": self._alone[name].state(), "log_e": list(self._log_e[name])} for name in self.metrics
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         for name, one in state.items():
             if name in self._alone:
                 self._alone[name].restore(one["evidence"])
@@ -192,5 +196,5 @@ class FurtherMetrics:
         return "not_compared" if of is None else f"only_in_{of.setup}_comparisons"
 
     def _beside(self, served: Series) -> Series | None:
-        """Whose scores a row has beside what a version served: of arms nobody's."""
+        """Returns the other series that a row scores beside the one that served; None for arms."""
         return None if self._setup == "split" else self._sides[served == self._sides[0]]

@@ -1,4 +1,6 @@
-"""The sums of further metrics over the windows of a comparison: of pairs, and of two arms by the hour (see `sums`)."""
+"""The sums of further metrics over the windows of a comparison: for pairs, and for two arms hour by hour (see
+`sums`).
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,10 @@ SideValues = tuple[float | None, float | None]  # of baseline and candidate; Non
 
 
 class FurtherSums(Protocol):
-    """What one metric needs of its sums."""
+    """The interface to the sums of one metric."""
 
     def gain(self, segment: int, candidate: bool, row: Ints) -> None:
-        """Adds a row of the ledger; `candidate`: it is what the candidate served."""
+        """Adds a row of the ledger; `candidate`: whether the candidate served it."""
         ...
 
     def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
@@ -44,28 +46,27 @@ class FurtherSums(Protocol):
         ...
 
     def begin(self, segment: int) -> None:
-        """A window begins at a segment, of which nothing has been gained yet."""
+        """Begins a window at a segment that nothing has been added to yet."""
         ...
 
     def statistic(self) -> Statistic:
-        """In harm, [1, J]."""
+        """Returns the statistic in harm, [1, J]."""
         ...
 
     def levels(self) -> SideValues:
-        """The values of the first window."""
+        """Returns the values of baseline and candidate over the first window."""
         ...
 
     def reason(self) -> str | None:
-        """Why the first window tells nothing; None: it does."""
+        """Returns why the first window has no estimate; None if it has."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ArmRows:
-    """Where two arms' means come from: `pick`, the k sums of a row that count; `terms`, an hour's, from those of both arms, int64[2, k].
-
-    `windows`: rows are of windows, not of hours. `nothing`: the reason when no arm has anything. `fewest`: effective samples below which
-    nothing is decided.
+    """Where the means of two arms come from: `pick` selects the k sums of a row that are used; `terms` turns those of
+    both arms in an hour, int64[2, k], into the hour's terms. `windows`: rows are of windows, not of hours. `nothing`:
+    the reason when neither arm has any rows. `fewest`: effective samples below which there is no verdict.
     """
 
     pick: Callable[[Ints], Ints]
@@ -76,12 +77,12 @@ class ArmRows:
 
 
 class ArmMeans:
-    """sum a / sum w of what either version served; more is better."""
+    """sum a / sum w over what each version served; more is better."""
 
     def __init__(self, rows: ArmRows) -> None:
         self._of = rows
         self._rows: dict[int, Ints] = {}  # int64[2, k] by segment
-        self._strata: dict[int, MeanSums | None] = {}  # until a segment changes
+        self._strata: dict[int, MeanSums | None] = {}  # cached until a segment changes
         self._starts = [BEFORE_ALL]
         self._made: MeanSums | None = None
 
@@ -117,7 +118,7 @@ class ArmMeans:
         return Statistic(*(getattr(found, name)[None] for name in Statistic.__slots__))
 
     def levels(self) -> SideValues:
-        """See `FurtherSums`: of the hours in which both served, each as weighted in the difference."""
+        """See `FurtherSums`: over the hours in which both served, with the weights of the difference."""
         sums = self._windows()
         if not sums.om[0] > 0.0:
             return None, None
@@ -145,27 +146,27 @@ class ArmMeans:
 
 
 class PairPiece(Protocol):
-    """How a pair's piece is read, see `evidence.snips`."""
+    """How the piece of a pair's row is evaluated; see `evidence.snips`."""
 
     def turned(self, piece: Ints) -> Ints:
-        """As if the other version had served."""
+        """Returns the piece with the roles of the two versions swapped."""
         ...
 
     def statistic(self, piece: Ints) -> Statistic:
-        """Of int64[..., width]: [...], in harm."""
+        """From int64[..., width]: the statistic in harm, [...]."""
         ...
 
     def levels(self, piece: Ints) -> SideValues:
-        """Of int64[width]."""
+        """From int64[width]: the values of baseline and candidate."""
         ...
 
     def reason(self, piece: Ints) -> str | None:
-        """Why a piece int64[width] tells nothing; None: it does."""
+        """Returns why a piece int64[width] gives no estimate; None if it does."""
         ...
 
 
 class PairTerms:
-    """The piece of a pair, whichever of the two served."""
+    """The piece of a pair's rows, whichever of the two served."""
 
     def __init__(self, metric: str, pieces: RowPieces, read: PairPiece) -> None:
         self._metric, self._pieces, self._read = metric, pieces, read
@@ -181,7 +182,7 @@ class PairTerms:
         self._found = None
 
     def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
-        """See `FurtherSums`: it is of hours."""
+        """See `FurtherSums`: not used, as pieces are counted by the hour."""
 
     def begin(self, segment: int) -> None:
         """See `FurtherSums`."""
@@ -204,7 +205,7 @@ class PairTerms:
 
 
 class ListTerms:
-    """A ranking metric of a pair's lists: rows as those of users' AUC."""
+    """A ranking metric over the lists of a pair; its rows have the form of those of users' AUC."""
 
     def __init__(self, metric: str, lists: ListMetrics) -> None:
         self._metric, self._lists = metric, lists
@@ -212,7 +213,7 @@ class ListTerms:
         self._found: Statistic | None = None
 
     def gain(self, segment: int, candidate: bool, row: Ints) -> None:
-        """See `FurtherSums`: it is of windows."""
+        """See `FurtherSums`: not used, as lists are counted by window."""
 
     def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`."""
@@ -246,7 +247,7 @@ class ListTerms:
 
 
 def _clicks(row: Ints) -> Ints:
-    """Clicks and impressions by block of users, then of items."""
+    """Selects clicks and impressions, by block of users, then by block of items."""
     sides = [row[at : at + BLOCKS * SERIES_CELLS].reshape(BLOCKS, SERIES_CELLS) for at in (0, _ITEMS)]
     return np.concatenate([side[:, [cells.Y, cells.N]].ravel() for side in sides])
 
@@ -258,7 +259,7 @@ def _ctr(picked: Ints) -> ArmTerms:
 
 
 def _values(picked: Ints) -> ArmTerms:
-    """Of pieces of `value`."""
+    """Terms from pieces of `value`."""
     users, items = (picked[:, at : at + V_ITEMS].reshape(2, BLOCKS, VALUE_CELLS) for at in (0, V_ITEMS))
     both = [np.stack([reals(side, V_WORTH), side[..., V_N].astype(np.float64)], axis=-1) for side in (users, items)]
     worth, n = both[0].sum(axis=1).T
@@ -266,7 +267,7 @@ def _values(picked: Ints) -> ArmTerms:
 
 
 def _yields(picked: Ints) -> ArmTerms:
-    """Of rows of requests."""
+    """Terms from rows of requests."""
     users, items = (picked[:, at : at + Y_ITEMS].reshape(2, BLOCKS, YIELD_CELLS) for at in (0, Y_ITEMS))
     clicks, requests = users.sum(axis=1).T
     moments = np.stack([picked[:, Y_SQUARES], clicks, requests], axis=1)
@@ -274,7 +275,7 @@ def _yields(picked: Ints) -> ArmTerms:
 
 
 def further_sums(metric: str, shape: RowShape) -> FurtherSums:
-    """The empty sums of a metric. KeyError: there is no such one."""
+    """Returns the empty sums of a metric. KeyError if there is no such metric."""
     pieces = shape.pieces
     arms = {
         "ctr": ArmRows(_clicks, _ctr),

@@ -1,4 +1,4 @@
-"""The record of a comparison: changes of its verdict, and looks to plot."""
+"""The history of a comparison: changes of its verdict, and looks to plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streameval.compare.reading.reading import COMPARED, Looks, Verdict, VerdictChange
 
-MOST_LOOKS = 400  # that are kept to plot; then every other one is dropped
+MOST_LOOKS = 400  # looks kept to plot; beyond that every other one is dropped
 MOST_CHANGES = 100
 UNKNOWN = (math.nan, math.nan, math.nan)
 
@@ -22,22 +22,22 @@ class _Look:
     impressions: int
     clicks: int
     log_e: float
-    metrics: tuple[tuple[float, float, float, float], ...]  # difference, lower, upper, log e of each
+    metrics: tuple[tuple[float, float, float, float], ...]  # difference, lower, upper, log e of each metric
 
 
 class Record:
     """Changes and looks, oldest first."""
 
     def __init__(self, metrics: tuple[str, ...] = COMPARED) -> None:
-        """`metrics`: of which looks tell."""
+        """`metrics`: those recorded with each look."""
         self._metrics = metrics
         self.changes: list[VerdictChange] = []
-        self.withheld: str | None = None  # why nothing is decided now
+        self.withheld: str | None = None  # why verdicts are withheld
         self._looks: list[_Look] = []
-        self._drawn = 0  # impressions at the last look that was kept
+        self._drawn = 0  # impressions at the last look that was recorded
 
     def withhold(self, at: int, withheld: str | None, verdict: Verdict) -> None:
-        """Whether the labels are reliable, at every look."""
+        """Records at every look whether the labels are reliable."""
         was, self.withheld = self.withheld, withheld
         if (withheld is None) == (was is None):
             return
@@ -49,7 +49,9 @@ class Record:
     def note(
         self, at: int, was: Verdict, now: Verdict, before: float | None, worse: float, not_worse: float = 0.0
     ) -> None:
-        """What a look has changed; `before` and `worse`: log e for worse at the look before and at this one."""
+        """Records what a look has changed; `before` and `worse`: log e for worse at the previous look and at
+        this one.
+        """
         evidence = {"log_e_worse": worse, "log_e_not_worse": not_worse}
         if now != was:
             text = f"{was} -> {now}".replace("_", " ")
@@ -63,14 +65,14 @@ class Record:
         self._drawn = 0
 
     def retract(self, at: int, was: Verdict, now: Verdict) -> None:
-        """Retracts what was found."""
+        """Records that verdicts were retracted."""
         text = f"{was} was found while clicks were delayed, and is retracted".replace("_", " ")
         if was == now:
             text = "verdicts on single metrics, found while clicks were delayed, are retracted"
         self._add(VerdictChange(at, "retracted", now, text))
 
     def due(self, impressions: int) -> bool:
-        """Whether a look with so many impressions is to be drawn: they have grown by a 50th."""
+        """Whether a look with this many impressions should be recorded: they have grown by a 50th."""
         return impressions - self._drawn > self._drawn // 50
 
     def draw(
@@ -82,7 +84,7 @@ class Record:
         log_e: Mapping[str, float],
         overall: float,
     ) -> None:
-        """Keeps a look. `differences`: difference, lower, upper by metric; `log_e`: of each, and `overall`."""
+        """Records a look. `differences`: difference, lower, upper by metric; `log_e`: of each metric, and `overall`."""
         self._drawn = impressions
         metrics = tuple((*differences.get(name, UNKNOWN), log_e[name]) for name in self._metrics)
         self._looks.append(_Look(at, impressions, clicks, overall, metrics))
@@ -90,7 +92,7 @@ class Record:
             del self._looks[:-1:2]
 
     def looks(self) -> Looks | None:
-        """For the readers; None before the first."""
+        """Returns the looks for readers; None before the first."""
         if not self._looks:
             return None
         table = np.array([look.metrics for look in self._looks])  # [T, metrics, 4]
@@ -105,14 +107,14 @@ class Record:
         )
 
     def last(self) -> tuple[int, int, dict[str, tuple[float, float, float]]] | None:
-        """(impressions, clicks, differences as in `draw`) of the last look that was drawn."""
+        """Returns (impressions, clicks, differences as in `draw`) of the last look recorded."""
         if not self._looks:
             return None
         look = self._looks[-1]
         return look.impressions, look.clicks, {m: look.metrics[i][:3] for i, m in enumerate(self._metrics)}
 
     def state(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Returns everything, as plain values."""
         return {
             "changes": [
                 {k: v for k, v in asdict(change).items() if k not in ("told", "untold")} for change in self.changes
@@ -126,7 +128,7 @@ class Record:
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], metrics: tuple[str, ...] = COMPARED) -> Record:
-        """From what `state` returned."""
+        """Restores what `state` returned."""
         out = cls(metrics)
         out.changes = [VerdictChange(**change) for change in state["changes"]]
         out.withheld, out._drawn = state["withheld"], state["drawn"]
@@ -138,9 +140,9 @@ class Record:
 
     def _add(self, change: VerdictChange) -> None:
         self.changes.append(change)
-        del self.changes[1:-MOST_CHANGES]  # the first stays
+        del self.changes[1:-MOST_CHANGES]  # the first one is kept
 
 
 def _real(value: float | None) -> float:
-    """JSON has neither NaN nor infinities: in a checkpoint both are null."""
+    """Returns a number from a checkpoint: JSON has neither NaN nor infinities, so both are stored as null."""
     return math.nan if value is None else value

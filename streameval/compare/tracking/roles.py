@@ -1,9 +1,10 @@
 """The role of each series: live, shadow, learning or retired.
 
-A version that serves is live (`watch`). One that does not, and scores what others serve, is a shadow; an online model is
-learning first (`learning`). One that did either and does neither is retired: its model has served so many impressions
-without its score that at the share from which versions are noticed, twenty would have been its own, as with live versions
-that are gone. One of which only scores without final labels are known is a shadow already.
+A version that serves is live (`watch`). One that does not serve, but scores what others serve, is a shadow; an online
+model is learning at first (`learning`). One that did either, and now does neither, is retired: its model has served so
+many impressions without its score that, at the share from which versions are noticed, twenty would have been its own;
+live versions are gone by the same criterion. A series known only from scores without final labels already counts as a
+shadow.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from streameval.compare.reading.reading import Role
 from streameval.compare.tracking.watch import MISSED, Watch
 from streameval.events.batch import Series
 
-MOST_SCORING = 512  # series that are remembered
+MOST_SCORING = 512  # series remembered
 
 
 class Roles:
-    """Which series score what others serve, or did. `share`: see `Watch`."""
+    """Which series score, or scored, what others serve. `share`: see `Watch`."""
 
     def __init__(self, share: float) -> None:
         self._gone = MISSED / share
-        self._scoring: dict[Series, tuple[str, int]] = {}  # whose traffic, and its impressions without a score
+        self._scoring: dict[Series, tuple[str, int]] = {}  # (model that serves, its impressions since the last score)
 
     def look(self, scored: Mapping[Series, str], served: Mapping[str, int]) -> None:
-        """A look's labels: the models whose impressions others scored, and impressions by model that serves."""
+        """Adds a look's labels: for each series that scored, the model whose impressions it scored; and impressions by
+        serving model.
+        """
         for series, (model, missed) in self._scoring.items():
             self._scoring[series] = model, missed + served.get(model, 0)
         self._scoring |= {series: (model, 0) for series, model in scored.items()}
@@ -35,7 +38,7 @@ class Roles:
             self._scoring = dict(kept[:MOST_SCORING])
 
     def of(self, series: Series, watch: Watch, learned: bool) -> Role:
-        """A series' role; `learned`: an online model that has learned enough to be evaluated."""
+        """Returns a series' role; `learned`: it is an online model that has learned enough to be evaluated."""
         if series.source == "online" and not learned:
             return Role("learning")
         share = watch.share(series.model, series.version) if series.source == "logged" else 0.0
@@ -46,7 +49,7 @@ class Roles:
         return Role("retired" if watch.knows(series.model, series.version) else "shadow")
 
     def state(self) -> list[list[Any]]:
-        """Everything, as plain values."""
+        """Returns everything, as plain values."""
         return [[*series, model, missed] for series, (model, missed) in self._scoring.items()]
 
     def restore(self, state: list[list[Any]]) -> None:

@@ -34,11 +34,13 @@ from streameval.compare.tracking.tracked import Exposure, Tracked, finite, known
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 
-GROWTH = 32  # a look is taken once the impressions have grown by a 32nd: looks more often would tell nothing new
+GROWTH = 32  # a look is taken once impressions have grown by a 32nd: more frequent looks would add nothing
 
 
 class SequentialTracked(Tracked):
-    """Both versions scored the same impressions, or serve disjoint users: sums with evidence at every look."""
+    """A comparison with evidence at every look: both versions scored the same impressions, or they serve disjoint
+    users.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class SequentialTracked(Tracked):
         *,
         shape: RowShape = PLAIN_ROWS,
     ) -> None:
-        """See `Tracked`; `shape`: of the rows of the ledger."""
+        """See `Tracked`; `shape`: the layout of the ledger's rows."""
         super().__init__(deploy, setup, baseline, candidate, start, segment, rule)
         self.evidence = Evidence(rule, start)
         beside = (candidate, baseline) if setup == "paired" else (None, None)
@@ -63,11 +65,11 @@ class SequentialTracked(Tracked):
         self._held: list[tuple[int, RowName, Ints]] = []
         self._starts: list[int] = []  # segments at which later windows began
         self._since: list[int | None] = []  # ms: where the traffic of later windows begins
-        self._now: Estimate | None = None  # what the verdict fell on, at the last look that was drawn
+        self._now: Estimate | None = None  # the current value of what decided the verdict, as of the last look taken
         self._strict = StrictMode(rule)
         self._seen = 0  # impressions at the last look
         self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
-        self._reading: Comparison | None = None  # until something changes
+        self._reading: Comparison | None = None  # cached until something changes
 
     @property
     def verdict(self) -> Verdict:
@@ -109,7 +111,7 @@ class SequentialTracked(Tracked):
             self._reading = None
 
     def concerned(self, rows: Collection[RowName]) -> Iterable[RowName]:
-        """See `Tracked`: many versions have many rows, of which a comparison reads two."""
+        """See `Tracked`: with many versions there are many rows, and a comparison reads two of them."""
         return [key for key in self.keys if key in rows]
 
     def hold(self, placed: Mapping[tuple[int, RowName], Ints]) -> None:
@@ -127,10 +129,11 @@ class SequentialTracked(Tracked):
         self._held, self.holds = [], False
 
     def lapsed(self, at: int, least: int) -> bool:
-        """Whether a version that does not serve was found worse, and is evaluated again: `worse` is final only for what serves.
+        """Whether a version that does not serve was found worse, and should be evaluated again: `worse` is final only
+        for versions that serve.
 
-        When all evidence is gone; at the first look after the one that found it, chance alone may leave too little. A
-        model that continues learning also once the verdict has stood for as long as it took, and for `least`, ms.
+        That is when all evidence for it has gone; right after the verdict, chance alone may leave too little. For a
+        model that keeps learning, also once the verdict has stood for as long as it took to reach, and for `least`, ms.
         """
         found = self.evidence.standing().worse_at
         if self.deploy.kind != "shadow" or found is None:
@@ -237,7 +240,7 @@ class SequentialTracked(Tracked):
         self.evidence = Evidence.restore(self.rule, state["evidence"])
         self._further.restore(state.get("further", {}))
         self._strict.margin = state["strict_margin"]
-        # checkpoints that are older do not have the rest
+        # older checkpoints lack the rest
         since = state.get("since") or [None] * len(state["starts"])
         for segment, begun in zip(state["starts"], since, strict=True):
             self.begin(segment, begun)
@@ -289,7 +292,7 @@ class SequentialTracked(Tracked):
         )
 
     def _remains(self) -> Comparison:
-        """Without sums: impressions and differences are those of the last look that was drawn."""
+        """Returns the reading without sums: impressions and differences are those of the last look recorded."""
         reading, last = self._from_sums(), self._record.last()
         if last is None:
             return reading
@@ -310,13 +313,13 @@ class SequentialTracked(Tracked):
         )
 
     def _log_e(self) -> LogE:
-        """At the last look; 0 before the first."""
+        """Returns log e at the last look; 0 before the first."""
         worse, not_worse = self._path or ([0.0] * (OVERALL + 1), [0.0] * (OVERALL + 1))
         more_worse, more_not_worse = self._further.log_es()
         return [*worse, *more_worse], [*not_worse, *more_not_worse]
 
     def _decide(self, at: int, was: Verdict, statistics: Mapping[str, Statistic]) -> None:
-        """Keeps what a verdict falls on, and where that is now."""
+        """Records what a verdict was decided on, and its current value."""
         if self.verdict == "undecided":
             self._decision = None
         elif self.verdict != was:
@@ -328,22 +331,24 @@ class SequentialTracked(Tracked):
             self._now = self._estimate_now(statistics)
 
     def _estimate_now(self, statistics: Mapping[str, Statistic]) -> Estimate | None:
-        """What the verdict fell on, as it is now; without sums as it was at the last look that was drawn."""
+        """Returns the current value of what decided the verdict; without sums, its value at the last look taken."""
         if self._decision is None or not self.kept:
             return None if self._decision is None else self._now
         return self._estimates(statistics, self._decision.window).get(self._decision.on.metric)
 
     def _estimates(self, statistics: Mapping[str, Statistic], window: int) -> Estimates:
-        """Of every metric, over one window."""
+        """Returns the estimate of every metric, over one window."""
         found = self._differences(statistics, window, sides=1)
         return {name: Estimate(*map(known, of)) for name, of in found.items()}
 
     def _statistics(self) -> Statistics:
-        """Of every window."""
+        """Returns the statistics of every window."""
         return self._sums.statistics().without(*self._left_out())
 
     def _left_out(self) -> tuple[str, ...]:
-        """A version that never serves looks under-predicting by selection alone: its calibration is not compared."""
+        """Returns the statistics not compared: calibration in shadow, because selection alone makes an unserved version
+        look under-predicting.
+        """
         return (MID, GAP) if self.deploy.kind == "shadow" else ()
 
     def _metrics_of_looks(self) -> tuple[str, ...]:
@@ -351,7 +356,7 @@ class SequentialTracked(Tracked):
         return (*COMPARED, *self.rule.more)
 
     def _empty(self, windows: bool = False) -> None:
-        """Without sums; with `windows` also as if no window but the first had begun."""
+        """Clears the sums; with `windows` also all windows but the first."""
         self._sums, self._held, self.holds = self._new_sums(), [], False
         self._further.empty()
         if windows:
@@ -364,7 +369,9 @@ class SequentialTracked(Tracked):
     def _differences(
         self, statistics: Mapping[str, Statistic], window: int = 0, sides: int = 2
     ) -> dict[str, tuple[float, float, float]]:
-        """(difference, lower, upper) by metric, of one window (`sides`: see `bounds`); NaN and infinite where unknown."""
+        """Returns (difference, lower, upper) by metric for one window (`sides`: see `bounds`); NaN and infinite where
+        unknown.
+        """
         clicks, at = int(self._sums.judged()[0, window]), (0, window)
         estimates, bounds = harm(statistics), self.evidence.bounds(statistics, clicks, window, sides, at)
         out = {}

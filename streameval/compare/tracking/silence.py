@@ -1,10 +1,10 @@
 """Stretches without any click where many were expected: the clicks are delayed, and the labels are wrong until they
 arrive.
 
-A pane without a click is not looked at before the next one with a click is known. If at the CTR so far at least
-`SILENT_CLICKS` should have arrived in the stretch between them (probability by chance: e**-30), its panes are postponed
-until nothing in them can be corrected. This uses labels as they were when they were due, so it depends on the events
-alone.
+A pane without a click is not evaluated before the next one with a click is known. If, at the CTR so far, at least
+`SILENT_CLICKS` should have arrived in the stretch up to that one (probability by chance: e**-30), its panes are
+deferred until nothing in them can be corrected. This uses labels as they were when they were due, so it depends on the
+events alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streameval.counting.join_panes import SILENT_CLICKS
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Panes [first, end) without a click, that were put off; `found`: the pane at which so many were due."""
+    """Deferred panes [first, end) without a click; `found`: the pane by which `SILENT_CLICKS` were expected."""
 
     first: int
     end: int
@@ -27,11 +27,11 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be done with complete panes."""
+    """What to do with complete panes."""
 
-    looks: list[int]  # panes to look at now, in order
+    looks: list[int]  # panes to evaluate now, in order
     silent: list[Stretch]
-    waiting: int | None  # the pane at which a stretch that continues was found silent
+    waiting: int | None  # the pane at which a stretch that still continues was found to be silent
 
 
 class Silence:
@@ -40,10 +40,12 @@ class Silence:
     def __init__(self) -> None:
         self._impressions = 0
         self._clicks = 0
-        self.put_off: set[int] = set()
+        self.deferred: set[int] = set()
 
     def due(self, panes: Iterable[tuple[int, int, int]], over: bool) -> Due:
-        """`panes`: (pane, impressions, clicks) that are complete and were not looked at, in order; `over`: the last ones."""
+        """`panes`: complete panes that have not been evaluated, in order, as (pane, impressions, clicks); `over`: they
+        are the last ones.
+        """
         out = Due([], [], None)
         quiet: list[tuple[int, int]] = []
         expected, found = 0.0, None
@@ -60,32 +62,32 @@ class Silence:
             quiet, expected, found = [], 0.0, None
         if over or not self._clicks:
             self._end(out, quiet, found)
-            if found is not None:  # there will be no other look that takes in what is there
+            if found is not None:  # no later look will include them
                 out.looks.append(quiet[-1][0])
             return out
         return Due(out.looks, out.silent, found)
 
     def forget_before(self, pane: int) -> None:
-        """What was put off before a pane has been taken in."""
-        self.put_off = {one for one in self.put_off if one >= pane}
+        """Forgets deferred panes before `pane`, whose corrections have been added."""
+        self.deferred = {one for one in self.deferred if one >= pane}
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`."""
-        return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.put_off)}
+        """Returns everything, for `restore`."""
+        return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.deferred)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         self._impressions, self._clicks = state["impressions"], state["clicks"]
-        self.put_off = set(state["put_off"])
+        self.deferred = set(state["put_off"])
 
     def _expected(self, impressions: int) -> float:
         return impressions * self._clicks / self._impressions if self._impressions else 0.0
 
     def _end(self, out: Due, quiet: list[tuple[int, int]], found: int | None) -> None:
-        """A stretch without clicks has ended."""
+        """Ends a stretch without clicks: its panes are deferred if it was silent, else evaluated."""
         if found is not None:
             out.silent.append(Stretch(quiet[0][0], quiet[-1][0] + 1, found))
-            self.put_off |= {pane for pane, _ in quiet}
+            self.deferred |= {pane for pane, _ in quiet}
             return
         for pane, impressions in quiet:
             out.looks.append(pane)

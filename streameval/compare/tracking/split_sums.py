@@ -1,4 +1,6 @@
-"""The sums behind a comparison of versions that serve disjoint users, over the windows of its e-processes (see `sums`)."""
+"""The sums behind a comparison of versions that serve disjoint users, over the windows of its e-processes (see
+`sums`).
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,16 @@ from streameval.sketches.blocks import BLOCKS, SCALE, SERIES_CELLS
 
 
 class SplitSums:
-    """Both versions served, disjoint users: strata are segments."""
+    """Sums of two versions that served disjoint users; segments are the strata."""
 
     def __init__(self, baseline: Series, candidate: Series, weighed: bool = False, floor: int = 0) -> None:
-        """`floor`: of clicks, for arms that have hardly any (see `unclicked`); a sampled log does not know what was promised."""
+        """`floor`: clicks below which an arm counts as having hardly any (see `unclicked`); not used for sampled logs,
+        whose promised clicks are not known.
+        """
         self._arms, self._floor = (baseline, candidate), 0 if weighed else floor
         self._starts: list[int] = [BEFORE_ALL]
         self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
-        # by user, spread, by item: of segments, and of the windows, until they change
+        # (by user, spread, by item) of each segment, and of the windows; cached until they change
         self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}
         self._made: tuple[StrataSums, Reals, StrataSums] | None = None
         self._clicks: tuple[Ints, Reals] | None = None
@@ -40,7 +44,7 @@ class SplitSums:
         self._made = self._clicks = None
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
-        """See `ComparisonSums`: there are no pairs."""
+        """See `ComparisonSums`: not used, as there are no pairs."""
 
     def begin(self, segment: int) -> None:
         """See `ComparisonSums`."""
@@ -48,15 +52,15 @@ class SplitSums:
         self._made = self._clicks = None
 
     def clicks(self) -> Ints:
-        """See `ComparisonSums`: of the arm that has fewer."""
+        """See `ComparisonSums`: of the arm with fewer."""
         return self._of_arms()[0].min(axis=1)[None]
 
     def judged(self) -> Ints:
-        """See `ComparisonSums`: of an arm that has hardly any of those that it promised, part of the promise."""
+        """See `ComparisonSums`: an arm with hardly any of the clicks it promised counts part of the promised ones."""
         return unclicked.judged(*self._of_arms(), self._floor).min(axis=1)[None]
 
     def at_least(self, window: int) -> bool:
-        """See `ComparisonSums`: where the clicks that were promised have not come."""
+        """See `ComparisonSums`: true where promised clicks have not come."""
         return bool(unclicked.unclicked(*self._of_arms(), self._floor)[window].any())
 
     def statistics(self) -> Statistics:
@@ -70,13 +74,15 @@ class SplitSums:
         return joint.correlation(*split.deviations(self._windows()[0]))
 
     def capped(self, but: Sequence[str] = ()) -> None:
-        """See `ComparisonSums`: pairs alone have it."""
+        """See `ComparisonSums`: None, as only pairs have it."""
 
     def _of_arms(self) -> tuple[Ints, Reals]:
-        """(clicks int64[J, 2], of a sampled log those that have the evidence; promised clicks float64[J, 2]) of the windows."""
+        """Returns, by window, (clicks int64[J, 2], effective ones if the log is sampled; promised clicks float64[J,
+        2]).
+        """
         if self._clicks is None:
             some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
-            since = np.zeros((len(some) + 1, 3, 2), np.int64)  # of a segment and all behind it
+            since = np.zeros((len(some) + 1, 3, 2), np.int64)  # of a segment and all later ones
             for i, s in enumerate(some):
                 rows = self._rows[s]
                 since[i, 0] = rows[:, cells.Y : SCALARS : SERIES_CELLS].sum(axis=1)
@@ -88,7 +94,7 @@ class SplitSums:
         return self._clicks
 
     def _windows(self) -> tuple[StrataSums, Reals, StrataSums]:
-        """Of every window: strata by user, spreads, strata by item; [1, J, ...]."""
+        """Returns strata by user, spreads, and strata by item for every window; [1, J, ...]."""
         if self._made is not None:
             return self._made
         some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
@@ -112,16 +118,16 @@ class SplitSums:
         return self._made
 
     def impressions(self) -> int:
-        """See `ComparisonSums`: of both, in the hours in which both served."""
+        """See `ComparisonSums`: of both arms, in the hours in which both served."""
         return int(self.arms()[:, :, cells.N].sum())
 
     def totals(self) -> tuple[Ints, Ints]:
-        """See `ComparisonSums`: of the hours in which both served."""
+        """See `ComparisonSums`: over the hours in which both served."""
         baseline, candidate = self.arms().sum(axis=1)
         return baseline, candidate
 
     def arms(self) -> Ints:
-        """Sums of the arms over the hours in which both served, int64[2, G, 8]."""
+        """Returns the sums of the arms over the hours in which both served, int64[2, G, 8]."""
         out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
         for rows in self._rows.values():
             if self._counts(rows):
@@ -129,11 +135,11 @@ class SplitSums:
         return out
 
     def gauc(self) -> tuple[float | None, float | None]:
-        """See `ComparisonSums`: it is of pairs."""
+        """See `ComparisonSums`: only pairs have it."""
         return None, None
 
     def blocks(self) -> int:
-        """See `ComparisonSums`: of the arm that has fewer."""
+        """See `ComparisonSums`: of the arm with fewer."""
         some = [rows[:, cells.N : SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
         return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
 
@@ -156,5 +162,5 @@ class SplitSums:
 
 
 def _arms(rows: Ints, part: slice) -> Ints:
-    """int64[2, G, 8] of the arms' rows."""
+    """Returns the arms' rows as int64[2, G, 8]."""
     return rows[:, part].reshape(2, BLOCKS, SERIES_CELLS)

@@ -11,12 +11,12 @@ from streameval.compare.tracking.sums import ComparisonSums, PairedSums
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
-_MOST = 0.99  # nats: what `strict.log_e` takes
+_MOST = 0.99  # nats: the largest margin that `strict.log_e` takes
 
 
 class StrictMode:
-    """Its margin in nats is the relative one of the log loss that the baseline has when the floors of clicks and users are met; its
-    own error, a few percent of what is a choice anyway, is left aside.
+    """Its margin in nats is the relative margin times the baseline's log loss at the moment when the floors of clicks
+    and users are met. The error of that log loss is ignored: a few percent of a threshold that is a choice anyway.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -24,7 +24,9 @@ class StrictMode:
         self.margin: float | None = None  # frozen once the floors are met
 
     def log_e(self, sums: ComparisonSums) -> NDArray[np.float64] | None:
-        """log e float64[1], 0 before the margin is known; None: it is off, or the setup has none."""
+        """Returns log e, float64[1], 0 before the margin is known; None if strict mode is off or not available in this
+        setup.
+        """
         if not self._rule.strict or not isinstance(sums, PairedSums):
             return None
         baseline, _ = sums.totals()

@@ -1,8 +1,8 @@
 """The sums behind one comparison, over the windows of its e-processes: exact, whatever comes late or is restarted.
 
-What a look adds comes as rows of the ledger (`counting.ledger`), each of one segment of an hour at most. The first
-window holds everything since the comparison began; later ones begin every few hours and hold what is of segments from
-there on, so a correction of an old impression changes only the windows that hold it.
+What a look adds comes as rows of the ledger (`compare.ledger`), each of one segment of up to an hour. The first window
+holds everything since the comparison began; later ones begin every few hours and hold the segments from there on, so a
+correction of an old impression changes only the windows that contain it.
 """
 
 from __future__ import annotations
@@ -30,86 +30,90 @@ from streameval.sketches.blocks import (
     BlockSums,
 )
 
-RowName = tuple[Series, Series | None]  # who served, and who else scored; None: what the server did alone
+RowName = tuple[Series, Series | None]  # who served, and who else scored; None: the server's own row
 _SCALARS = BLOCKS * PAIR_CELLS  # first scalar of a row of the ledger
-_ITEMS = _SCALARS + PAIR_SCALARS  # first cell by item
-_WIDTH = _ITEMS + BLOCKS * PAIR_CELLS  # of all; behind it what is apart, if users are capped; then by propensity
+_ITEMS = _SCALARS + PAIR_SCALARS  # first cell by block of items
+_WIDTH = _ITEMS + BLOCKS * PAIR_CELLS  # then optional parts: the same sums above the user cap, sums by propensity
 
 
 class ComparisonSums(Protocol):
-    """What a comparison needs of its sums."""
+    """The interface to the sums of a comparison."""
 
     def gain(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds a row of the ledger; rows of others are passed by."""
+        """Adds a row of the ledger; ignores rows of other versions and pairs."""
         ...
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds a pair's GAUC sums of the window of users' AUC that begins at a segment (see `counting.gauc_rows`)."""
+        """Adds a pair's GAUC sums for the window of users' AUC that begins at a segment (see `ledger.gauc_rows`)."""
         ...
 
     def begin(self, segment: int) -> None:
-        """A window begins at a segment, of which nothing has been gained yet."""
+        """Begins a window at a segment that nothing has been added to yet."""
         ...
 
     def clicks(self) -> Ints:
-        """int64[1, J] of the windows."""
+        """Returns the clicks of the windows, int64[1, J]."""
         ...
 
     def judged(self) -> Ints:
-        """The same as the floors of evidence count them."""
+        """Returns the clicks as the floors of evidence count them, int64[1, J]."""
         ...
 
     def at_least(self, window: int) -> bool:
-        """Whether calibration differs by at least what `statistics` say, and nobody knows by how much more."""
+        """Whether calibration differs by at least what `statistics` say, with no upper bound."""
         ...
 
     def statistics(self) -> Statistics:
-        """Each [1, J]."""
+        """Returns the statistics, each [1, J]."""
         ...
 
     def correlation(self) -> Reals:
-        """Of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
+        """Returns the correlation of log loss and AUC over blocks of users (see `joint`), float64[1, J]."""
         ...
 
     def impressions(self) -> int:
-        """That count in the first window."""
+        """Returns the impressions that count in the first window."""
         ...
 
     def capped(self, but: Sequence[str] = ()) -> Capped | None:
-        """The same of at most so many impressions of a user and day, `but` for some statistics; None: nobody counts them."""
+        """Returns the same with each user's impressions per day capped, without the statistics in `but`; None if they
+        are not counted.
+        """
         ...
 
     def totals(self) -> tuple[Ints, Ints]:
-        """Sums over blocks of the first window as if either had served: (baseline, candidate), int64[8] (see `blocks`)."""
+        """Returns the sums over blocks of the first window as if either had served: (baseline, candidate), int64[8]
+        (see `blocks`).
+        """
         ...
 
     def gauc(self) -> tuple[float | None, float | None]:
-        """GAUC of baseline and candidate over the first window; None: not known."""
+        """Returns GAUC of baseline and candidate over the first window; None if not known."""
         ...
 
     def blocks(self) -> int:
-        """Blocks of users that have anything."""
+        """Returns the number of blocks of users that have impressions."""
         ...
 
     def clustered_by(self) -> str:
-        """What errors may be shared by: "user", or "user_and_item"."""
+        """Returns what errors may be clustered by: "user", or "user_and_item"."""
         ...
 
 
 class PairedSums:
-    """Both versions scored the same impressions."""
+    """Sums of two versions that scored the same impressions."""
 
     def __init__(self, baseline: Series, candidate: Series, weighed: bool = False, floor: int = 0) -> None:
-        """`floor`: of clicks, for arms; a pair has one number of clicks."""
+        """`floor`: only used for arms; a pair has a single number of clicks."""
         del floor
         self._forth, self._back, self._weighed = (baseline, candidate), (candidate, baseline), weighed
         self._starts = [BEFORE_ALL]
         self._rows, self._gauc = WindowedSums(_WIDTH), WindowedSums(GAUC_WIDTH)
         self._whole = _sums(self._rows.total)  # views
-        self._is_capped = False  # whether what is apart is known
-        self._apart: WindowedSums | None = None  # the same of that; None: there is none yet
+        self._is_capped = False  # whether impressions above the user cap are counted
+        self._apart: WindowedSums | None = None  # those above the cap; None: there are none yet
         self._exposed = np.zeros(EXPOSED, np.int64)
-        self._made: BlockSums | None = None  # the windows, and what they come to, until something is gained
+        self._made: BlockSums | None = None  # the windows and their results, cached until something is added
         self._clicks: Ints | None = None
         self._found: Statistics | None = None
         self._together: Reals | None = None
@@ -180,7 +184,7 @@ class PairedSums:
         return self._together
 
     def capped(self, but: Sequence[str] = ()) -> Capped | None:
-        """See `ComparisonSums`. GAUC is of all impressions only."""
+        """See `ComparisonSums`. GAUC is known for all impressions only."""
         if not self._is_capped:
             return None
         if self._apart is None:
@@ -226,15 +230,15 @@ class PairedSums:
         return shared_by(self._whole.items[:, cells.PAIR_N], int(self._whole.blocks[:, cells.PAIR_N].sum()))
 
     def strict(self) -> Ints:
-        """The scalars of the first window, int64[k]."""
+        """Returns the scalars of the first window, int64[k]."""
         return self._whole.scalars.copy()
 
     def whole(self) -> BlockSums:
-        """The sums of the first window."""
+        """Returns the sums of the first window."""
         return self._whole
 
     def exposed(self) -> Ints:
-        """What is weighted by inverse propensity in the first window, int64[EXPOSED] (see `exposure`)."""
+        """Returns the first window's sums weighted by inverse propensity, int64[EXPOSED] (see `exposure`)."""
         return self._exposed.copy()
 
     def _windows(self) -> BlockSums:
@@ -247,7 +251,7 @@ class PairedSums:
 
 
 def _sums(rows: Ints) -> BlockSums:
-    """Of rows of the ledger, int64[..., width]: views of a single one."""
+    """Splits rows of the ledger, int64[..., width]; views if there is a single one."""
     blocks, scalars, items = (
         np.ascontiguousarray(part) for part in np.split(rows[..., :_WIDTH], (_SCALARS, _ITEMS), -1)
     )
@@ -256,6 +260,8 @@ def _sums(rows: Ints) -> BlockSums:
 
 
 def shared_by(by_item: Ints, impressions: int) -> str:
-    """From impressions by block of items."""
+    """Returns "user_and_item" if nearly all impressions have items, else "user"; `by_item`: impressions by block of
+    items.
+    """
     known = by_item.sum() >= paired.COVERED * impressions and (by_item > 0).sum() >= FEWEST_ITEMS
     return "user_and_item" if impressions and known else "user"

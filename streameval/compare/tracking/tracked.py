@@ -1,6 +1,6 @@
 """The board's interface to a running comparison, whatever its setup: rows of the ledger in, looks, a reading out.
 
-Methods that a setup does not need do nothing, so that callers need not know which setup it is.
+Methods that a setup does not need do nothing, so that callers need not know the setup.
 """
 
 # ruff: noqa: B027  (empty on purpose)
@@ -27,23 +27,21 @@ class Exposure(NamedTuple):
     """What the Simpson guard of a pair reads."""
 
     sums: BlockSums
-    found: dict[str, Statistic]  # of scalars
+    found: dict[str, Statistic]  # its fields are scalars
     exposed: Ints  # by inverse propensity, int64[EXPOSED]
-    lists: GuardedLists | None  # None: it is not asked to read lists
+    lists: GuardedLists | None  # None: the guard does not use lists
 
 
 class Tracked(ABC):
     """A candidate against a baseline in one setup, look by look."""
 
-    explained: ClassVar[bool] = (
-        True  # whether there are parts of the traffic, and pending impressions, to explain it by
-    )
-    kept = True  # whether there are sums
-    holds = False  # whether the sums have what is not placed for good yet
-    learning = False  # the candidate has only begun to learn: nothing is judged
-    has_past = True  # what was before it has been added, or does not matter
-    windows = 1  # how many have begun
-    keys: Sequence[RowName] = ()  # the rows of the ledger of which `hold` wants what is still open
+    explained: ClassVar[bool] = True  # whether it can be explained by parts of the traffic and by pending impressions
+    kept = True  # whether the sums are still kept
+    holds = False  # whether provisional placements are in the sums
+    learning = False  # the candidate is still learning: no verdict is reached
+    has_past = True  # rows from before it have been added, or do not matter
+    windows = 1  # number of windows begun
+    keys: Sequence[RowName] = ()  # the rows of the ledger whose open strata `hold` needs
 
     def __init__(
         self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int, rule: Rule
@@ -54,36 +52,36 @@ class Tracked(ABC):
         self.rule = rule
         self.looked: int | None = None
         self._record = Record(self._metrics_of_looks())
-        self._decision: Decision | None = None  # of the verdict that stands
+        self._decision: Decision | None = None  # the decision behind the current verdict
 
     @property
     def id(self) -> str:
-        """Stable, fit for an address."""
+        """Stable, can be used in a URL."""
         return f"{self.deploy.id}-{self.setup}"
 
     @property
     @abstractmethod
     def verdict(self) -> Verdict:
-        """The one that stands."""
+        """The current verdict."""
 
     @abstractmethod
     def gain(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds a row of the ledger; rows of others are passed by."""
+        """Adds a row of the ledger; ignores rows of other versions and pairs."""
 
     @abstractmethod
     def look(self, at: int, withheld: str | None) -> None:
-        """Looks at the sums as they are, at the end of a pane (ms); not while the join is unhealthy (`withheld`: why)."""
+        """Evaluates the sums at the end of a pane (ms), but not while the join is unhealthy (`withheld`: why)."""
 
     @abstractmethod
     def reading(self) -> Comparison:
-        """For the readers, without findings."""
+        """Returns the comparison for readers, without findings."""
 
     @abstractmethod
     def forget_sums(self) -> None:
-        """Empties the sums, for the ledger's segments to be added again: a partition has come or gone."""
+        """Clears the sums, before the ledger's segments are added again: a partition was assigned or revoked."""
 
     def state(self) -> dict[str, Any]:
-        """What the looks have left; the sums are made again of the ledger's segments."""
+        """Returns the results of the looks; the sums are recomputed from the ledger's segments."""
         return {
             "deploy": self.deploy.id,
             "setup": self.setup,
@@ -95,73 +93,79 @@ class Tracked(ABC):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned, into one that has seen nothing; the ledger's segments are still to be gained."""
+        """Restores what `state` returned, in a new object; the ledger's segments must be added afterwards."""
         self.looked = state["looked"]
         self._record = Record.restore(state["record"], self._metrics_of_looks())
         self._decision = Decision.restore(state.get("decision"))
 
-    # -- what not every setup has --------------------------------------------------------------------------------
+    # -- optional: not every setup has them -----------------------------------------------------------------------
 
     def log_loss(self) -> Statistic | None:
-        """The first window's statistic; its fields are scalars. None: nothing to compare."""
+        """Returns the first window's statistic; its fields are scalars. None: nothing to compare."""
         return None
 
     def arms(self) -> Ints | None:
-        """What the two arms served in the hours in which both did, int64[2, G, 8]; None unless the setup is split."""
+        """Returns what the two arms served in the hours in which both did, int64[2, G, 8]; None unless the setup is
+        split.
+        """
         return None
 
     def exposure(self) -> Exposure | None:
-        """Of a paired comparison, over its first window; else None."""
+        """Returns what the Simpson guard reads, over the first window; None unless the setup is paired."""
         return None
 
     def rho(self) -> float | None:
-        """The log loss's mixture (see `Evidence.rho`); None: not yet."""
+        """Returns rho of the log loss's mixture (see `Evidence.rho`); None: not known yet."""
         return None
 
     def concerned(self, rows: Collection[RowName]) -> Iterable[RowName]:
-        """Those of many rows that are to be gained."""
+        """Returns the rows, out of many, that this comparison needs."""
         return rows
 
     def is_due(self) -> bool:
-        """Whether impressions have changed enough for a look to tell something new."""
+        """Whether impressions have grown enough for another look."""
         return False
 
     def lapsed(self, at: int, least: int) -> bool:
-        """Whether a version that does not serve was found worse, and is evaluated again."""
+        """Whether a version that does not serve was found worse, and should be evaluated again."""
         return False
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
-        """Adds what a pair has of a window of GAUC that begins at a segment; one that began before this comparison is not of it."""
+        """Adds a pair's row for a window of GAUC that begins at a segment; windows that began before this comparison do
+        not count.
+        """
 
     def hold(self, placed: Mapping[tuple[int, RowName], Ints]) -> None:
-        """Adds what scores whose stratum is still open come to so far; until `release`."""
+        """Adds provisional placements of scores in open strata, until `release`."""
 
     def release(self) -> None:
-        """Takes out what `hold` has added."""
+        """Removes what `hold` has added."""
 
     def begin(self, segment: int, since: int | None = None) -> None:
-        """A window begins at a segment of which nothing was gained yet; `since`: its start, ms."""
+        """Begins a window at a segment that nothing has been added to yet; `since`: its start, ms."""
 
     def start_over(self, start: int, segment: int, why: str) -> None:
-        """Judges only what comes from a segment on, of which nothing was gained yet; `start`: its begin, ms."""
+        """Judges only what comes from a segment on, to which nothing has been added yet; `start`: its start, ms."""
 
     def withhold(self, at: int, why: str) -> None:
-        """Nothing is decided until the next look."""
+        """Withholds verdicts until the next look."""
 
     def retract(self, since: int, at: int) -> None:
-        """Takes back what was found at looks from `since` on (ms): clicks that they should have had were held up, as `at` tells."""
+        """Retracts verdicts reached at looks from `since` on (ms), whose clicks turned out at `at` to have been
+        delayed.
+        """
 
     def freeze(self) -> None:
-        """The ledger no longer has all of it: the verdict stays, with what is on record of it."""
+        """Drops the sums, because the ledger no longer has all of them; the verdict and the recorded looks stay."""
 
     def _metrics_of_looks(self) -> tuple[str, ...]:
-        """What looks tell of."""
+        """Returns the metrics recorded with each look."""
         return COMPARED
 
-    # -- for those that are one ----------------------------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------------------------
 
     def _read(self, now: Estimate | None, log_e: LogE, **found: Any) -> Comparison:
-        """`now`: what the verdict fell on, as it is now; `found`: what the setup knows."""
+        """`now`: the current value of what decided the verdict; `found`: the fields that the setup provides."""
         decision = self._decision
         return Comparison(
             id=self.id,
@@ -185,7 +189,7 @@ class Tracked(ABC):
 
 
 def metric_value(metric: str, sums: Ints) -> float | None:
-    """A version's own value of a metric from sums over blocks; None: not known from them."""
+    """Returns a version's own value of a metric from sums over blocks; None if they do not give it."""
     n, clicks = int(sums[cells.N]), int(sums[cells.Y])
     if metric == "log_loss":
         return int(sums[cells.L]) / SCALE / n if n else None
@@ -198,15 +202,15 @@ def metric_value(metric: str, sums: Ints) -> float | None:
 
 
 def names(series: Series) -> list[str]:
-    """A series as plain values."""
+    """Returns a series as plain values."""
     return [series.model, series.version, series.source]
 
 
 def known(value: float) -> float | None:
-    """The value, None for NaN and infinities."""
+    """Returns the value, or None for NaN and infinities."""
     return value if math.isfinite(value) else None
 
 
 def finite(value: float) -> float:
-    """The value, 0 for NaN and infinities."""
+    """Returns the value, or 0 for NaN and infinities."""
     return value if math.isfinite(value) else 0.0

@@ -1,10 +1,10 @@
 """Detects deploys from the traffic itself, by counts of served impressions per pane.
 
-A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` of them in all since
-it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A live version is
-*gone* when its model has served so many impressions without it that at `share` twenty of them would have been its own.
-When one that is gone comes back, that is a deploy again: a roll-back. Time is event time, so the same traffic gives the
-same deploys, whenever it is read.
+A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` impressions in
+total since it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A
+live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
+have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. Time is event time,
+so the same traffic gives the same deploys, whenever it is read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from streameval.compare.reading.reading import Deploy
 RECENT = 5  # panes over which shares are taken
 FEWEST = 30  # recent impressions of a version before its share means anything
 MISSED = 20  # expected impressions that did not come
-MOST_VERSIONS = 256  # of a model that are remembered
+MOST_VERSIONS = 256  # versions remembered per model
 
 
 @dataclass(slots=True)
 class _Version:
     first: int | None = None  # ms: when it appeared
-    total: int = 0  # since then
+    total: int = 0  # impressions since then
     live: bool = False
-    before: bool = False  # it has been live before
-    missed: int = 0  # impressions of its model since its last
+    before: bool = False  # it has been live at some time
+    missed: int = 0  # impressions of its model since its last one
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _Model:
 
 
 class Watch:
-    """What has been seen of every model. Deploys get their numbers from `number`, which grows."""
+    """What has been seen of every model. Deploys are numbered by `number`, which only grows."""
 
     def __init__(self, share: float, count: int) -> None:
         self._share = share
@@ -48,9 +48,9 @@ class Watch:
         self.number = 0
 
     def pane(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
-        """Takes in a pane [start, end) in ms: impressions by (model, version). Returns the deploys noticed by it.
+        """Adds a pane [start, end) in ms: impressions by (model, version). Returns the deploys noticed from it.
 
-        Panes come in order; one whose late impressions come again is taken in at the time it comes.
+        Panes come in order; late impressions of an earlier pane count at the time at which they come.
         """
         out = []
         by_model: dict[str, dict[str, int]] = {}
@@ -61,38 +61,38 @@ class Watch:
         return out
 
     def shadow(self, model: str, version: str, at: int, noticed: int) -> Deploy:
-        """The deploy of a version that only scores what another one serves."""
+        """Returns the deploy of a version that only scores what another one serves."""
         return self._deploy(model, version, self.champion(model), at, "shadow", noticed)
 
     def announced(self, model: str, version: str, at: int, note: str, link: str) -> Deploy:
-        """The deploy that CI/CD announced; its traffic may be yet to come."""
+        """Returns the deploy that CI/CD announced; its traffic may be yet to come."""
         replaces = self.champion(model)
         deploy = self._deploy(model, version, None if replaces == version else replaces, at, "deploy", None)
         return Deploy(**{**_fields(deploy), "announced": True, "note": note, "link": link})
 
     def champion(self, model: str) -> str | None:
-        """The live version of a model that serves most."""
+        """Returns the live version of a model that serves most."""
         known = self._models.get(model)
         return known.champion if known else None
 
     def is_live(self, model: str, version: str) -> bool:
-        """Whether a version serves its model now."""
+        """Whether a version currently serves its model."""
         known = self._models.get(model)
         return known is not None and version in known.versions and known.versions[version].live
 
     def knows(self, model: str, version: str) -> bool:
-        """Whether a version has served, however little."""
+        """Whether a version is known to have served, however little."""
         known = self._models.get(model)
         return known is not None and version in known.versions
 
     def share(self, model: str, version: str) -> float:
-        """A version's share of its model's recent impressions."""
+        """Returns a version's share of its model's recent impressions."""
         known = self._models.get(model)
         recent = {} if known is None else self._recent(known)
         return recent.get(version, 0) / max(sum(recent.values()), 1)
 
     def state(self) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Returns everything, as plain values."""
         models = {
             name: {
                 "recent": [dict(counts) for counts in model.recent],

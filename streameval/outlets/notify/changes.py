@@ -13,8 +13,8 @@ from typing import Any
 from streameval.compare.reading.as_json import finite
 from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.handling import comparison_key
+from streameval.compare.reading.notified import change_key
 from streameval.compare.reading.reading import Comparison, VerdictChange
-from streameval.compare.reading.told import change_key
 from streameval.compare.reading.words import clock_time, headline, reason_words
 from streameval.results.snapshot import Snapshot
 from streameval.settings.outlets import NotifyOn

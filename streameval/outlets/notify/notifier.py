@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from streameval.compare.reading.told import Told, ToldState, Untold
+from streameval.compare.reading.notified import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Mapping, Set
 
 from streameval.compare.reading.handling import comparison_key
+from streameval.compare.reading.notified import Told, Untold, change_key
 from streameval.compare.reading.reading import Comparison
-from streameval.compare.reading.told import Told, Untold, change_key
 from streameval.outlets.notify.changes import kinds
 from streameval.store.errors import StoreError
 from streameval.store.outbox import MOST_TOLD, Outbox

@@ -1,4 +1,4 @@
-"""Arrow IPC messages as tables, within bounds."""
+"""Arrow IPC messages as tables, with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.ipc_size import unpacked_size
 from streameval.sources.formats.raw import most_events, too_large
 
-EXPANSION = 16  # times kafka.max_message that a message may be once unpacked; well-compressed events are 10
+EXPANSION = 16  # size of an unpacked message, in multiples of kafka.max_message; well-compressed events have 10
 
 
 def read_stream(value: bytes | None, max_message: int) -> pa.Table:
-    """The table of an Arrow IPC stream message. Raises SchemaError."""
+    """Returns the table of an Arrow IPC stream message. Raises SchemaError."""
     if not value:
         raise SchemaError(("empty", "", "no bytes; a message is an Arrow IPC stream"))
     if len(value) > max_message:

@@ -1,7 +1,7 @@
 """Avro messages of one schema to a table of columns, without a Python object per message or field.
 
-A field of a record within the event is a column with a dotted name. Of a union, null is absent; numbers of several
-types are one column of numbers; of others texts (at the top) or a union (in maps and lists).
+A field of a record within the event is a column with a dotted name. In a union, null means absent; numbers of several
+types share one column of numbers; other types become text (at the top level) or a union (in maps and lists).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMES = {
 
 
 def reader(schema: Schema) -> AvroReader:
-    """How messages of a schema are read. Raises UnusableSchemaError."""
+    """Returns the reader for a schema. Raises UnusableSchemaError."""
     try:
         from fastavro.schema import parse_schema
     except ImportError:
@@ -55,7 +55,7 @@ def reader(schema: Schema) -> AvroReader:
         return AvroReader(parsed, named)
     except UnusableSchemaError:
         raise
-    except Exception as error:  # whatever fastavro has to say about what is no schema
+    except Exception as error:  # whatever fastavro raises for an invalid schema
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
@@ -63,7 +63,7 @@ class AvroReader(Reader):
     """Reads messages of one schema."""
 
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
-        """`schema`: as fastavro has parsed it; `named`: types by their full names. Raises UnusableSchemaError."""
+        """`schema`: as parsed by fastavro; `named`: types by their full names. Raises UnusableSchemaError."""
         self._program: Program = compiled(schema, named)
         self._schema, self._named = schema, named
         self._plan: ReadingPlan | None = None
@@ -88,15 +88,15 @@ class AvroReader(Reader):
         return None if self._plan is None else events(data, bounds, kind, self._plan, layout, hashed)
 
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
-        """The messages data[starts[k]:ends[k]]: a table of those that are whole, and what is wrong with the others."""
+        """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones, and the problems of the others."""
         program = self._program
         buffer = np.frombuffer(data, np.uint8)
         why, where = np.zeros(starts.size, np.int64), np.zeros(starts.size, np.int64)
         count = np.zeros(program.depth, np.int64)
-        room = np.full(program.depth, int((ends - starts).sum()) + 1, np.int64)  # an item is a byte at least
+        room = np.full(program.depth, int((ends - starts).sum()) + 1, np.int64)  # an item has at least one byte
         room[0] = starts.size
         base = np.concatenate((np.zeros(1, np.int64), np.cumsum(room[program.levels])))
-        cells = int(base[-1])  # whose memory is not taken before it is written
+        cells = int(base[-1])  # their memory is not used before it is written
         slots = kernel.Slots(base, np.zeros(cells, np.int64), np.zeros(cells, np.int64), np.zeros(cells, np.uint8))
         kernel.run(
             buffer,
@@ -128,7 +128,7 @@ class AvroReader(Reader):
 
 
 class _Columns:
-    """Arrow arrays of the cells that the kernel has filled."""
+    """Arrow arrays from the cells that the kernel has filled."""
 
     def __init__(
         self, data: NDArray[np.uint8], slots: kernel.Slots, sizes: NDArray[np.int64], count: NDArray[np.int64]
@@ -139,7 +139,7 @@ class _Columns:
         self._count = count
 
     def members(self, node: Members, prefix: str, out: dict[str, pa.Array]) -> None:
-        """The fields of a record, and of those within it, under dotted names."""
+        """Adds the fields of a record, and of those within it, under dotted names."""
         for name, inner in node.fields:
             whole = f"{prefix}{name}"
             if isinstance(inner, Members):
@@ -148,7 +148,9 @@ class _Columns:
                 out[whole] = column
 
     def array(self, node: Node, name: str | None) -> pa.Array | None:
-        """The array of a node; None: no column can hold it. `name`: of a column, None within lists and maps."""
+        """Returns the array of a node; None if no column can represent it. `name`: of a column, None within lists and
+        maps.
+        """
         if isinstance(node, Leaf):
             return self._leaf(node)
         if isinstance(node, Choice):
@@ -222,7 +224,7 @@ _SCALARS = {field.name for field in scalars()}
 
 
 def kind_fields(kind: pa.MapType) -> tuple[pa.Field, pa.Field]:
-    """The fields of a map's entries."""
+    """Returns the fields of a map's entries."""
     return kind.key_field, kind.item_field
 
 

@@ -1,8 +1,9 @@
-"""Events straight from the bytes of Avro messages to columns, by the plan of their schema: one pass, no lock held.
+"""Events straight from the bytes of Avro messages to columns, by the plan of their schema: in a single pass, without
+the interpreter's lock.
 
-The kernel reads the plain case. Whatever else a message holds (a name twice in a map, a number out of its range, a text that is no
-UTF-8 or no time, bytes too few or too many) makes the kernel leave it, whole, to `avro_kernel` and Arrow, which also word what is
-wrong with it. So the two can differ in speed only.
+The kernel reads the plain case. A message that contains anything else (a repeated name in a map, a number out of its
+range, text that is not UTF-8 or not a time, too few or too many bytes) is left as a whole to `avro_kernel` and Arrow,
+which also describe what is wrong with it. So the two can differ only in speed.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ _SHORTEST = 2  # bytes of an entry of a map: the length of its name, which is em
 def events(
     data: bytes, bounds: NDArray[np.int64], kind: int, plan: ReadingPlan, layout: EventLayout, hashed: bool
 ) -> tuple[RawEvents, NDArray[np.bool_]]:
-    """(raw columns, which rows the kernel has left alone) of the messages data[bounds[k, 0]:bounds[k, 1]]; the data has
-    `words64.PADDING` behind it. `hashed`: features are wanted.
+    """Returns (raw columns, which rows the kernel has left) for the messages data[bounds[k, 0]:bounds[k, 1]]; the data
+    must end with `words64.PADDING`. `hashed`: features are needed.
     """
     if plan.text:
         data = data + plan.text + PADDING
@@ -95,7 +96,7 @@ def events(
 
 @numba.njit(inline="always")
 def _is_in_range(x: float, target: int, limits: NDArray[np.float64], field: int) -> bool:
-    """Whether a number is one of a field."""
+    """Whether a number is in a field's range."""
     if target == LABEL:
         return x in (0.0, 1.0)
     if not math.isfinite(x) or (target == INTEGER and x != math.floor(x)):
@@ -118,8 +119,10 @@ def _features(
     scratch: int,
     used: int,
 ) -> tuple[int, int]:
-    """(where the map ends that begins at i, entries in use after it), as `scan_features.scan_object`; -1: not plain."""
-    as_before = True  # the names: then none is there twice, as none was
+    """Returns (end of the map that begins at i, entries in use after it), like `scan_features.scan_object`; -1: not
+    plain.
+    """
+    as_before = True  # the names equal those of the previous row, so none is repeated
     n = left = 0
     while True:
         if left == 0:
@@ -176,11 +179,12 @@ def _events(
     pool: Pool,
     features: FeatureColumns,
 ) -> None:
-    """Reads what is plain. A row that turns out not to be gives back what it had written.
+    """Reads plain messages. A row that turns out not to be plain is cleared.
 
-    `plan`: the arrays of a `ReadingPlan`, in its order. `rows`: the first of codes in `out.whole`, how many columns of words there are.
+    `plan`: the arrays of a `ReadingPlan`, in order. `rows`: the first row of codes in `out.whole`, and the number of
+    columns of words.
     """
-    # taken apart here: a field read in the loop costs twice the rest of it
+    # unpacked here: reading a field in the loop costs twice as much as the rest of it
     data, bounds, hard, _, want_features, _ = messages
     steps, branches, symbols, ops, jumps = plan
     start, known_text = address_of(data), address_of(text)
@@ -333,4 +337,4 @@ def _events(
         for k in range(used.size):
             used[k] = used_before[k]
         give_back(row, codes, codes + word_columns, whole, real)
-        known[0, 0], known[0, 1] = 0, -1  # a name of features may be there twice
+        known[0, 0], known[0, 1] = 0, -1  # a name of features may be repeated

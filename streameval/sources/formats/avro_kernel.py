@@ -1,7 +1,8 @@
-"""Avro's binary encoding to columns: one kernel that runs a schema's program (`avro_program`) over joined messages.
+"""Avro's binary encoding to columns: a single kernel that runs a schema's program (`avro_program`) over joined
+messages.
 
-Nothing of a message is trusted: every read is bounded by the message's end, and lists may hold no more items than their
-message has bytes, which is what columns have room for. About 15 ns an operation.
+Nothing in a message is trusted: every read is bounded by the message's end, and lists may not have more items than
+their message has bytes, which is the capacity of columns. About 15 ns per operation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from streameval.events.words64 import address_of, bytes_beyond_ascii, load8, load64
 
 # operations: (op, a, b, c, level), see `avro_program`
-# up to LOOP they may fill a column
+# those up to LOOP may fill a column
 (
     BOOLEAN,
     INT,
@@ -35,7 +36,7 @@ from streameval.events.words64 import address_of, bytes_beyond_ascii, load8, loa
     END,
     NULL_VALUE,
 ) = range(17)
-# why a message cannot be read
+# reasons why a message cannot be read
 READABLE, SHORT, VARINT, LENGTH, BRANCH, SYMBOL, LONGER, TOO_MANY_ITEMS, DEPTH, NOT_BOOLEAN, NOT_UTF8, NOT_INT = range(
     12
 )
@@ -56,17 +57,17 @@ _DEPTH = 128
 
 
 class Slots(NamedTuple):
-    """Cells of all columns one behind the other; column c begins at base[c]."""
+    """Cells of all columns, one column after the other; column c begins at base[c]."""
 
     base: NDArray[np.int64]
-    value: NDArray[np.int64]  # the number, the bits of a double, where a text begins, the first item of a list
+    value: NDArray[np.int64]  # the number, the bits of a double, the start of a text, the first item of a list
     length: NDArray[np.int64]  # of texts and lists
     there: NDArray[np.uint8]
 
 
 @numba.njit(cache=True, nogil=True)
 def _is_utf8(i: int, end: int) -> bool:
-    """Whether UTF-8 stands between two addresses: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
+    """Whether valid UTF-8 is between two addresses: no overlong forms, no surrogates, nothing beyond U+10FFFF."""
     while i < end:
         c = load8(i)
         if c < 0x80:
@@ -91,7 +92,7 @@ def _is_utf8(i: int, end: int) -> bool:
 
 @numba.njit(inline="always")
 def is_text(i: int, end: int) -> bool:
-    """The same; most texts are ASCII, which is seen eight bytes at a time."""
+    """The same as `_is_utf8`; most texts are ASCII, which is checked eight bytes at a time."""
     k = i
     while k + 8 <= end and not bytes_beyond_ascii(load64(k)):
         k += 8
@@ -102,7 +103,7 @@ def is_text(i: int, end: int) -> bool:
 
 @numba.njit(inline="always")
 def varint(i: int, end: int) -> tuple[int, int]:
-    """As `_long_varint`; most numbers here are lengths and branches, of one byte."""
+    """The same as `_long_varint`; most numbers here are lengths and branches, of one byte."""
     if i < end and load8(i) < 0x80:
         byte = load8(i)
         return (byte >> 1) ^ -(byte & 1), i + 1
@@ -111,7 +112,7 @@ def varint(i: int, end: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def _long_varint(i: int, end: int) -> tuple[int, int]:
-    """(zigzag number, where it ends) of an address; the end is -SHORT or -VARINT when it cannot be read."""
+    """Returns (zigzag number, its end) at an address; the end is -SHORT or -VARINT if it cannot be read."""
     raw = np.uint64(0)
     shift = 0
     while i < end:
@@ -148,9 +149,10 @@ def read_message(
     stack: NDArray[np.int64],
     slots: Slots,
 ) -> tuple[int, int, int]:
-    """(why what begins at the address i cannot be read by the program from `pc` on, at which operation, where it ends).
+    """Reads a message at address i by the program from `pc` on. Returns (why it cannot be read, at which operation,
+    where it ends).
 
-    `text`: the address that places of texts count from; `count`: cells so far of every level, moved on.
+    `text`: the address that positions of texts are relative to; `count`: cells used so far on every level, updated.
     """
     base, value, length, there = slots
     items = end - i
@@ -224,14 +226,14 @@ def read_message(
         elif op == JUMP:
             pc = a
             continue
-        elif op == LOOP:  # a: the column of the list; its items are of level b
+        elif op == LOOP:  # a: the column of the list; its items are on level b
             if top + 2 > _DEPTH:
                 return DEPTH, pc, i
             stack[top], stack[top + 1] = 0, at
             top += 2
             if at >= 0:
                 value[at] = count[b]
-        elif op == LIST_BLOCK:  # b: where to go after the last one; level: that of the items
+        elif op == LIST_BLOCK:  # b: where to continue after the last one; level: that of the items
             left, i = varint(i, end)
             if i < 0:
                 return -i, pc, i
@@ -252,7 +254,7 @@ def read_message(
                 pc = b
                 continue
             stack[top - 2] = left
-        elif op == NEXT:  # a: the LIST_BLOCK that this is the end of
+        elif op == NEXT:  # a: the LIST_BLOCK that ends here
             if level > 0:
                 count[level] += 1
             stack[top - 2] -= 1
@@ -276,7 +278,7 @@ def read_message(
 
 @numba.njit(inline="always")
 def room_for_calls() -> NDArray[np.int64]:
-    """The `stack` of `read_message`."""
+    """Returns the `stack` of `read_message`."""
     return np.zeros(_DEPTH + 2, np.int64)
 
 
@@ -293,11 +295,10 @@ def run(
     why: NDArray[np.int64],
     where: NDArray[np.int64],
 ) -> None:
-    """Reads messages data[starts[k]:ends[k]], which have `words64.PADDING` behind them, into the slots.
+    """Reads the messages data[starts[k]:ends[k]], followed by `words64.PADDING`, into the slots.
 
-    why[k], where[k]: as of `read_message`.
-
-    `count`: int64 by level, the cells that are filled; its first is the rows, which are the messages that could be read.
+    why[k], where[k]: as in `read_message`. `count`: int64 by level, the cells used; the first one is the number of
+    rows, which are the readable messages.
     """
     stack, text = room_for_calls(), address_of(data)
     before = count.copy()
@@ -312,7 +313,7 @@ def run(
             count[0] += 1
             before[:] = count
             continue
-        for column in range(levels.size):  # no trace is left of it
+        for column in range(levels.size):  # removes all traces of it
             level = levels[column]
             last = min(slots.base[column + 1], slots.base[column] + count[level] + 1)
             slots.there[slots.base[column] + before[level] : last] = 0
@@ -324,7 +325,7 @@ def run(
 def gather(
     data: NDArray[np.uint8], start: NDArray[np.int64], offsets: NDArray[np.int32], out: NDArray[np.uint8]
 ) -> None:
-    """Copies the texts data[start[k]:][:offsets[k + 1] - offsets[k]] one behind the other."""
+    """Copies the texts data[start[k]:][:offsets[k + 1] - offsets[k]] one after the other."""
     for k in range(start.size):
         at = start[k]
         for j in range(offsets[k], offsets[k + 1]):

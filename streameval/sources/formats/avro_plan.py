@@ -1,8 +1,9 @@
-"""Which fields of an event a plain schema of Avro has, and where `avro_events` puts them: a row for each, in the order of the wire.
+"""Which fields of an event a plain Avro schema has, and where `avro_events` puts them: a row for each, in the order of
+the encoding.
 
-Plain are the fields of the contract, each of a type that holds it without a conversion, and whatever other fields there are, which
-are passed over. A schema with anything else (records of slices or features, lists of texts, times as floats) has no plan, and its
-messages go through `avro_kernel` and Arrow.
+Plain schemas have fields of the contract, each of a type that needs no conversion, and any other fields, which are
+skipped. A schema with anything else (records of slices or features, lists of texts, times as floats) has no plan, and
+its messages go through `avro_kernel` and Arrow.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from streameval.sources.formats.event_layout import (
     EventLayout,
 )
 
-NOTHING = -1  # the target of a field that is passed over
-# what stands on the wire beside the plain operations of `avro_kernel`; UNFIT: a value of a map that makes its message not plain
+NOTHING = -1  # the target of a skipped field
+# encodings besides the plain operations of `avro_kernel`; UNFIT: a value of a map that makes its message not plain
 STRING, MAP_OF, FOREIGN, UNFIT = range(100, 104)
-TARGET, GOES_TO, NUMBERED, BEGINS_AT, BRANCHES = range(5)  # of a step
-WIRE, ARGUMENT, EXTENT = range(3)  # of a branch
+TARGET, GOES_TO, NUMBERED, BEGINS_AT, BRANCHES = range(5)  # columns of a step
+WIRE, ARGUMENT, EXTENT = range(3)  # columns of a branch
 
 _PLAIN = {
     "null": NULL_VALUE, "string": STRING, "long": LONG, "int": INT, "double": DOUBLE, "float": FLOAT, "boolean": BOOLEAN, "bytes": BYTES,
@@ -53,32 +54,36 @@ _MOST_BRANCHES = 100
 
 
 class ReadingPlan(NamedTuple):
-    """A step for every field, int64[n, 5]: target (a kind of `event_layout`), slot, number of the field, its first branch, how many.
+    """A step for every field, int64[n, 5]: target (a kind of `event_layout`), slot, number of the field, its first
+    branch, number of branches.
 
-    Of a field that is no union the number of branches is 0, and the first is what it is. Branches, int64[k, 3]: what stands on the
-    wire; of a time how many make a ms, of an enum its first symbol, of a map the first branch of its values, of what is passed over
-    its program; and how many symbols, or branches of values (0: no union). Symbols, int64[m, 2]: where they begin and end in `text`.
+    For a field that is not a union the number of branches is 0, and the first is its only one. Branches, int64[k, 3]:
+    the encoding; an argument: units per ms for a time, the first symbol for an enum, the first branch of the values for
+    a map, the program for a skipped field; and the number of symbols, or of branches of values (0: no union). Symbols,
+    int64[m, 2]: their start and end in `text`.
     """
 
     steps: NDArray[np.int64]
     branches: NDArray[np.int64]
     symbols: NDArray[np.int64]
-    ops: NDArray[np.int64]  # programs that pass over what is not ours, see `avro_program`
+    ops: NDArray[np.int64]  # programs that skip unknown fields, see `avro_program`
     jumps: NDArray[np.int64]
     text: bytes
 
 
 class _NotPlainError(Exception):
-    """A schema that has no plan."""
+    """The schema has no plan."""
 
 
 def plan_of(
     schema: Any, named: Mapping[str, Any], table: Sequence[Field], required: Sequence[str], layout: EventLayout
 ) -> ReadingPlan | None:
-    """The plan of a record that fastavro has parsed; `named`: types by their full names. None: it is not plain."""
+    """Returns the plan of a record that fastavro has parsed; `named`: types by their full names. None: it is
+    not plain.
+    """
     try:
         return _Planner(named, table, layout).plan(schema, required)
-    except Exception:  # a plan is for speed only: whatever else is odd about a schema is the business of `avro_program`
+    except Exception:  # a plan is only for speed: anything else that is odd about a schema is handled by `avro_program`
         return None
 
 
@@ -91,7 +96,7 @@ class _Planner:
         self._branches: list[tuple[int, int, int]] = []
         self._symbols: list[tuple[int, int]] = []
         self._text = b""
-        self._foreign: list[Any] = []  # types that are passed over by a program
+        self._foreign: list[Any] = []  # types that are skipped by a program
 
     def plan(self, schema: Any, required: Sequence[str]) -> ReadingPlan:
         if not isinstance(schema, dict) or schema["type"] != "record":
@@ -124,7 +129,7 @@ class _Planner:
             made = [self._branch(one, target) for one in branches]
             count = len(branches) if isinstance(kind, list) else 0
             if target == TIME and any(a != 1 for wire, a, _ in made if wire in (INT, LONG)) and len(made) > 2:
-                raise _NotPlainError  # of a union with texts, too
+                raise _NotPlainError  # including a union with texts
         self._steps.append((target, slot, number, self._add(made), count))
 
     def _add(self, branches: list[tuple[int, int, int]]) -> int:
@@ -134,7 +139,7 @@ class _Planner:
         return len(self._branches) - len(branches)
 
     def _resolved(self, kind: Any) -> Any:
-        """A type as a dict."""
+        """Returns a type as a dict."""
         while True:
             if isinstance(kind, str):
                 kind = {"type": kind} if kind in _PLAIN else self._named.get(kind, {"type": "unknown"})
@@ -169,7 +174,7 @@ class _Planner:
 
     @staticmethod
     def _unit(found: Any, target: int) -> int:
-        """How many make a ms; only times may be something else than what is written."""
+        """Returns the number of units per ms; only times may need a conversion."""
         logical = found.get("logicalType", "").removeprefix("local-")
         if logical == "decimal" or (logical in _UNITS and target != TIME):
             raise _NotPlainError

@@ -1,7 +1,7 @@
-"""A schema of Avro as a program for `avro_kernel`, and as the tree of columns that the program fills.
+"""An Avro schema as a program for `avro_kernel`, and as the tree of columns that the program fills.
 
-Records are written out field by field, so their fields are columns with dotted names; a union of null and one type is
-that type; what stands in lists and maps has its own level. Types that hold themselves are passed over.
+Records are unrolled field by field, so their fields are columns with dotted names; a union of null and one type is that
+type; the contents of lists and maps have their own level. Recursive types are skipped.
 
     operation        a        b               c           level
     BOOLEAN LONG ..  column   size or text?               that of the column's cells
@@ -34,11 +34,11 @@ _PLAIN = {
     "string": kernel.BYTES,
     "bytes": kernel.BYTES,
 }
-MOST_OPERATIONS = 20_000  # of a schema; every one is a cell of a table that is walked for each message
+MOST_OPERATIONS = 20_000  # of a schema; every one is a cell in a table that is traversed for each message
 
 
 class UnusableSchemaError(ValueError):
-    """A schema that no events can be read with; the message says why."""
+    """No events can be read with this schema; the message says why."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Leaf:
     column: int
     level: int
     logical: str = ""
-    scale: int = 0  # of a decimal
+    scale: int = 0  # for a decimal
     symbols: Sequence[str] = ()
 
 
@@ -66,7 +66,7 @@ class Items:
 
 @dataclass(slots=True)
 class Choice:
-    """A union of several types; `column` has the branch. `branches`: None for null."""
+    """A union of several types; `column` contains the branch. `branches`: None for null."""
 
     column: int
     level: int
@@ -80,12 +80,12 @@ class Members:
     fields: list[tuple[str, Node]]
 
 
-Node = Leaf | Items | Choice | Members | None  # None: nothing that a column could hold
+Node = Leaf | Items | Choice | Members | None  # None: nothing that a column could represent
 
 
 @dataclass(slots=True)
 class Program:
-    """`levels[c]`: the level of column c, of `depth` levels in total; `names`: of every operation, the field it reads."""
+    """`levels[c]`: the level of column c, of `depth` levels in total; `names`: the field that every operation reads."""
 
     ops: NDArray[np.int64]
     jumps: NDArray[np.int64]
@@ -96,7 +96,9 @@ class Program:
 
 
 def compiled(schema: Any, named: Mapping[str, Any]) -> Program:
-    """The program of a schema that fastavro has parsed; `named`: types by their full names. Raises UnusableSchemaError."""
+    """Returns the program of a schema that fastavro has parsed; `named`: types by their full names. Raises
+    UnusableSchemaError.
+    """
     made = _Compiler(named)
     tree = made.node(schema, "", 0, ())
     if not isinstance(tree, Members):
@@ -110,7 +112,9 @@ def compiled(schema: Any, named: Mapping[str, Any]) -> Program:
 def passing_over(
     types: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], list[int]]:
-    """(operations, jumps, where the program begins that passes over each type, and keeps nothing). Raises UnusableSchemaError."""
+    """Returns (operations, jumps, start of the program that skips each type without storing anything). Raises
+    UnusableSchemaError.
+    """
     made = _Compiler(named, silent=True)
     begins = []
     for one in types:
@@ -131,7 +135,7 @@ class _Compiler:
         self.levels: list[int] = []
         self.depth = 1
         self._calls: dict[str, list[int]] = {}  # operations that call the type's subroutine
-        self._silent = silent  # nothing is kept, only passed over
+        self._silent = silent  # nothing is stored, only skipped
 
     def emit(self, op: int, a: int = -1, b: int = -1, c: int = -1, level: int = 0, *, name: str) -> int:
         if len(self.ops) >= MOST_OPERATIONS:
@@ -221,7 +225,7 @@ class _Compiler:
         return Items(column, level, inner, item, keys)
 
     def subroutines(self) -> None:
-        """What types that hold themselves are passed over with."""
+        """Adds the subroutines that skip recursive types."""
         self._silent = True
         done: dict[str, int] = {}
         while set(self._calls) - set(done):

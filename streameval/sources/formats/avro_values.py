@@ -1,4 +1,4 @@
-"""Values of Avro's binary encoding, read at an address; -1 for where one ends that cannot be read."""
+"""Values of Avro's binary encoding, read at an address; an end of -1 means that a value cannot be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGIT_0 = 48
 
 @numba.njit(inline="always")
 def text_at(i: int, end: int) -> tuple[int, int]:
-    """(where a text begins, where it ends); -1: it cannot be read."""
+    """Returns (start of a text, its end); -1: it cannot be read."""
     size, i = varint(i, end)
     if i < 0 or not 0 <= size <= end - i or not is_text(i, i + size):
         return -1, -1
@@ -34,7 +34,8 @@ def text_at(i: int, end: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def plain_at(i: int, end: int, wire: int) -> tuple[int, int, float]:
-    """(where a plain value ends that is no text, its whole number, its number); -1: it cannot be read. Addresses.
+    """Returns (end of a plain value other than text, its integer, its number); -1: it cannot be read. Positions are
+    addresses.
 
     The number of an enum is that of its symbol.
     """
@@ -59,7 +60,9 @@ def plain_at(i: int, end: int, wire: int) -> tuple[int, int, float]:
 
 @numba.njit(inline="always")
 def branch_at(i: int, end: int, first: int, count: int) -> tuple[int, int]:
-    """(where the value begins, its branch) of what is a union of `count` branches, or of one if that is 0; -1: none of them."""
+    """Returns (start of the value, its branch) for a union of `count` branches, or a single type if that is 0; -1: none
+    of them.
+    """
     if count == 0:
         return i, first
     number, i = varint(i, end)
@@ -68,7 +71,7 @@ def branch_at(i: int, end: int, first: int, count: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def block_at(i: int, end: int) -> tuple[int, int]:
-    """(how many entries of a map come next, 0: it is over; where they begin, -1: that cannot be read)."""
+    """Returns (number of entries of a map that follow, 0: it has ended; where they begin, -1: unreadable)."""
     count, i = varint(i, end)
     if i >= 0 and count < 0:  # with the block's size in bytes
         count = -count
@@ -80,7 +83,7 @@ def block_at(i: int, end: int) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def hash_of_integer(n: int, scratch: int) -> np.uint64:
-    """The hash of the text of a whole number, at least 0; `scratch`: room for it."""
+    """Returns the hash of the text of an integer >= 0; `scratch`: a buffer for it."""
     power, size = 1, 1
     while n // power >= 10:
         power *= 10

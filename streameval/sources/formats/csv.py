@@ -1,8 +1,10 @@
-"""CSV text as rows of cells, with the original bytes of every row: a bad row is distinguished, never a whole file.
+"""CSV text as rows of cells, with the original bytes of every row: a bad row is rejected by itself, never an entire
+file.
 
-A Numba kernel finds where rows and cells end (as Arrow's parser sees it: a quote opens only at the start of a cell). Rows with
-too few or too many cells, or that are no UTF-8, are taken out. A quote that is never closed costs the line where it opens, not
-the rows after it. Memory: a block, plus the longest row. What is in the cells is read by `csv_columns`, or by Arrow.
+A Numba kernel finds where rows and cells end (by the rules of Arrow's parser: a quote opens only at the start of a
+cell). Rows with too few or too many cells, or that are not UTF-8, are taken out. A quote that is never closed costs the
+line where it opens, not the rows after it. Memory: a block, plus the longest row. The contents of cells are read by
+`csv_columns`, or by Arrow.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from streameval.sources.protocol import SourceError
 
 BLOCK = 1 << 20  # bytes read at a time
 _LF, _CR = 10, 13
-_LONGEST = 1 << 30  # bytes that a row may have whatever the settings say: places in it are 32 bits
+_LONGEST = 1 << 30  # bytes that a row may have whatever the settings say: positions in it have 32 bits
 _BOM = b"\xef\xbb\xbf"
 _OPEN_QUOTE: Rejection = ("malformed", "", "a quote opens in this line and is not closed")
 _NO_HEADER = "the first line must name the columns, and it does not; write a header line, or set files.columns.header"
@@ -37,19 +39,21 @@ _NO_HEADER = "the first line must name the columns, and it does not; write a hea
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """n good rows, in order, and the bad ones among them. Numbers count from 0, below the header, without blank lines."""
+    """n good rows, in order, and the bad ones among them. Numbers count from 0, after the header, without blank
+    lines.
+    """
 
     names: Sequence[str]  # of the columns
     delimiter: str
     lines: Lines  # the original bytes, without line ends
-    stops: NDArray[np.int32]  # [n, columns]: where each cell ends, from the beginning of its row
+    stops: NDArray[np.int32]  # [n, columns]: where each cell ends, from the start of its row
     quoted: NDArray[np.bool_]  # [n]: whether a cell begins with a quote
     numbers: NDArray[np.int64]  # [n]
-    bad: Sequence[tuple[int, bytes, Rejection]] = ()  # number, original bytes, what is wrong
+    bad: Sequence[tuple[int, bytes, Rejection]] = ()  # number, original bytes, problem
 
     @staticmethod
     def joined(parts: Sequence[Rows]) -> Rows:
-        """The good rows of several, one behind the other."""
+        """Returns the good rows of several parts, one after the other."""
         first = parts[0]
         return Rows(
             first.names,
@@ -70,11 +74,11 @@ class Rows:
 
     @property
     def table(self) -> pa.Table:
-        """The rows as Arrow parses them, every column text."""
+        """Returns the rows as Arrow parses them, every column as text."""
         return _parse(b"\n".join(self.lines), list(self.names), self.delimiter, len(self))
 
     def some(self, rows: Sequence[int]) -> pa.Table:
-        """Those at these places."""
+        """Returns the rows with these indexes."""
         return _parse(b"\n".join(self.lines[k] for k in rows), list(self.names), self.delimiter, len(rows))
 
 
@@ -82,7 +86,7 @@ class CsvReader:
     """Reads a CSV stream once."""
 
     def __init__(self, stream: io.BufferedIOBase, names: Sequence[str] | None, delimiter: str, longest: int) -> None:
-        """`names`: the columns of a file without a header line. `longest`: bytes that a row may have."""
+        """`names`: the columns of a file without a header line. `longest`: the largest size of a row in bytes."""
         self._stream = stream
         self._names = list(names or ())  # empty until the header is read
         self._from_header = not names
@@ -93,7 +97,9 @@ class CsvReader:
         self._long_size = 0
 
     def rows(self) -> Iterator[Rows]:
-        """Raises SourceError for a header that names no columns, or when given names fit no row of the first block."""
+        """Yields the rows. Raises SourceError for a header that names no columns, or if given names fit no row of the
+        first block.
+        """
         rest = self._stream.read(BLOCK).removeprefix(_BOM)
         final = not rest
         while True:
@@ -104,7 +110,7 @@ class CsvReader:
             rest, final = rest + chunk, not chunk
 
     def _take(self, data: bytes, final: bool) -> Generator[Rows, None, bytes]:
-        """The rows of `data`; returns what is left of it, the start of a row."""
+        """Yields the rows of `data`; returns the rest of it, the start of a row."""
         while True:
             if self._long_size:
                 data = yield from self._skip(data, final)
@@ -132,7 +138,7 @@ class CsvReader:
                 return b""
 
     def _skip(self, data: bytes, final: bool) -> Generator[Rows, None, bytes]:
-        """Goes on with a line that is too long; returns what follows it."""
+        """Continues a line that is too long; returns what follows it."""
         end = data.find(b"\n")
         part = data if end < 0 else data[:end]
         if self._long_size < KEEP * self._longest:
@@ -145,9 +151,9 @@ class CsvReader:
         return data[end + 1 :] if end >= 0 else b""
 
     def _scan(self, data: bytes, final: bool) -> tuple[_Found, int, bool]:
-        """(the rows of the text, bytes used up by them, whether the rest ends inside quotes)."""
+        """Returns (the rows of the text, the bytes they take, whether the rest ends inside quotes)."""
         text = np.frombuffer(data, np.uint8)
-        room = text.size + 1  # of which most is never written to, and takes no memory
+        room = text.size + 1  # most of it is never written to, and takes no memory
         bounds, cells = np.empty((room, 2), np.int64), np.empty(room, np.int64)
         stops, quotes = np.empty(room, np.int32), np.empty(room, np.bool_)
         n, ended, used, quoted = _find_rows(
@@ -157,7 +163,7 @@ class CsvReader:
         return _Found(lines, cells[:n].copy(), stops[:ended].copy(), quotes[:n].copy()), int(used), bool(quoted)
 
     def _check_fits(self, cells: NDArray[np.int64]) -> None:
-        """A header from the settings that fits no row is a mistake there, not in every row."""
+        """Checks names from the settings: if they fit no row, the mistake is there, not in every row."""
         width = len(self._names)
         if not self._from_header and self._number == 0 and not (cells == width).any():
             raise SourceError(
@@ -189,7 +195,7 @@ class CsvReader:
         return Rows(names, self._delimiter, lines.take(good), stops, found.quotes[good], numbers[good], bad)
 
     def _refused(self, line: bytes, problem: Rejection) -> Rows:
-        """One bad row and no good one."""
+        """Returns a single bad row."""
         self._number += 1
         none = np.empty(0, np.int64)
         return Rows(
@@ -207,9 +213,9 @@ class _Found(NamedTuple):
     """Rows of a text, good and bad."""
 
     lines: Lines
-    cells: NDArray[np.int64]  # of each row
-    stops: NDArray[np.int32]  # where each cell ends, row by row, from the beginning of its row
-    quotes: NDArray[np.bool_]  # whether a row has any
+    cells: NDArray[np.int64]  # per row
+    stops: NDArray[np.int32]  # where each cell ends, row by row, from the start of its row
+    quotes: NDArray[np.bool_]  # whether a row has any quotes
 
     def without_first(self) -> _Found:
         return _Found(self.lines[1:], self.cells[1:], self.stops[self.cells[0] :], self.quotes[1:])
@@ -217,7 +223,7 @@ class _Found(NamedTuple):
 
 @numba.njit(inline="always")
 def _next_stop(i: int, end: int, delimiter: int) -> int:
-    """Where the delimiter or the line end is that comes first from i on; `end`: there is none."""
+    """Returns the position of the first delimiter or line end from i on; `end`: there is none."""
     while i + 8 <= end:
         word = load64(i)
         found = equal_bytes(word, delimiter) | equal_bytes(word, _LF) | equal_bytes(word, _CR)
@@ -240,20 +246,20 @@ def _find_rows(
     stops: NDArray[np.int32],
     quotes: NDArray[np.bool_],
 ) -> tuple[int, int, int, bool]:
-    """(rows found, cells found, bytes used up by them, whether the rest ends inside quotes).
+    """Returns (rows found, cells found, bytes they take, whether the rest ends inside quotes).
 
-    `text`: its address; `final`: the last row needs no end. For the arrays see `_Found` and `Lines`.
+    `text`: its address; `final`: the last row needs no line end. For the arrays see `_Found` and `Lines`.
     """
     end = text + size
-    n = ended = before = 0  # rows, cells, cells of the rows before
+    n = ended = before = 0  # rows, cells, cells of the previous rows
     i = start = text
     any_quote = False
-    while i < end:  # at the beginning of a cell
+    while i < end:  # at the start of a cell
         if load8(i) == QUOTE:
             any_quote = True
             i += 1
             while i < end and not (load8(i) == QUOTE and not (i + 1 < end and load8(i + 1) == QUOTE)):
-                i += 2 if load8(i) == QUOTE else 1  # two quotes are one that is meant
+                i += 2 if load8(i) == QUOTE else 1  # two quotes mean one quote
             if i >= end:
                 return n, before, start - text, True
             i += 1
@@ -264,7 +270,7 @@ def _find_rows(
             stops[ended] = i - start
             ended += 1
         else:
-            if i > start:  # else a blank line, or the second half of CR LF
+            if i > start:  # otherwise a blank line, or the second half of CR LF
                 stops[ended] = i - start
                 ended += 1
                 bounds[n, 0], bounds[n, 1] = start - text, i - text
@@ -307,7 +313,7 @@ def _header(line: bytes, delimiter: str) -> list[str]:
         raise SourceError(_NO_HEADER)
     for place, name in enumerate(names, 1):
         first = names.index(name) + 1
-        if first < place:  # without the name: of a file without a header it may be a user's id
+        if first < place:  # without the name: in a file without a header it may be a user's id
             raise SourceError(
                 f"the first line gives columns {first} and {place} the same name; every column needs its own name (or "
                 "files.columns.header, when the file has no header line)"

@@ -1,7 +1,8 @@
-"""Kernels over the cells of CSV text, a column at a time: what a cell is for certain, and which cells are left to Arrow.
+"""Kernels over the cells of CSV text, a column at a time: they read the certain cases, and leave other cells to Arrow.
 
-`text` is the address of the bytes, which have `words64.PADDING` behind them; `spans` (int32[2, n]) say where the n cells of a column begin
-and end. Every kernel writes the places of cells that it does not know to `unsure` (int64[n]) and returns how many there are.
+`text` is the address of the bytes, which are followed by `words64.PADDING`; `spans` (int32[2, n]) contain the start and
+end of a column's n cells. Every kernel writes the indexes of cells that it cannot read to `unsure` (int64[n]) and
+returns their number.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from streameval.sources.formats.pool import Pool, intern
 from streameval.sources.formats.scan_events import integer_of
 from streameval.sources.formats.scan_features import one_hot
 
-_SMALL = np.uint64(0x20)  # makes a letter of the lowest byte small: Python writes True
+_SMALL = np.uint64(0x20)  # makes the letter in the lowest byte lower-case: Python writes True
 # white space beyond ASCII in UTF-8: NEL and NBSP; the others have three bytes
 _NEL, _NBSP, _OGHAM, _QUADS, _SEPARATORS, _IDEOGRAPHIC = 0x85C2, 0xA0C2, 0x809AE1, 0x80E2, 0x81E2, 0x8080E3
 
 
 @numba.njit(inline="always")
 def _unquoted(i: int, end: int) -> tuple[int, int]:
-    """(where the text begins, where it ends) of a cell that begins with a quote at i, its quotes removed in place."""
+    """Returns (start, end) of the text of a cell that begins with a quote at i; removes its quotes in place."""
     i += 1
     begin = to = i
     inside = True
@@ -55,7 +56,9 @@ def find_cells(
     columns: NDArray[np.int64],
     out: NDArray[np.int32],
 ) -> None:
-    """out[k, :, row]: where the cell of the k-th of `columns` begins and ends. For the others see `csv.Rows`."""
+    """Fills in out[k, :, row]: start and end of the cell in the k-th of `columns`. For the other arrays see
+    `csv.Rows`.
+    """
     for row in range(len(bounds)):
         start = bounds[row, 0]
         for k in range(columns.size):
@@ -70,7 +73,7 @@ def find_cells(
 
 @numba.njit(inline="always")
 def _may_be_blank(i: int, end: int) -> bool:
-    """Whether there is nothing but what may be white space, in Unicode's sense."""
+    """Whether there is nothing but possible white space, as Unicode defines it."""
     while i < end:
         c = load8(i)
         if c <= SPACE:
@@ -92,7 +95,7 @@ def _may_be_blank(i: int, end: int) -> bool:
 def hash_ids(
     text: int, spans: NDArray[np.int32], trimmed: bool, out: NDArray[np.uint64], unsure: NDArray[np.int64]
 ) -> int:
-    """out[n]: the hashes, 0 of an empty cell. `trimmed`: white space alone is as good as empty."""
+    """Fills in out[n]: the hashes, 0 for an empty cell. `trimmed`: a cell of white space counts as empty."""
     left = 0
     for row in range(out.size):
         begin, end = text + spans[0, row], text + spans[1, row]
@@ -107,7 +110,7 @@ def hash_ids(
 def code_words(
     text: int, spans: NDArray[np.int32], column: int, pool: Pool, out: NDArray[np.int64], unsure: NDArray[np.int64]
 ) -> int:
-    """out[n]: the codes of the words in a column of the pool, -1 of an empty cell and of one that is left."""
+    """Fills in out[n]: the codes of the words in a column of the pool, -1 for cells that are empty or left."""
     cells, words, columns = pool
     left = last_size = 0
     last, last_code = text, np.int64(-1)
@@ -116,7 +119,7 @@ def code_words(
         out[row] = -1
         if begin == end:
             continue
-        if end - begin == last_size and is_same(begin, last, last_size):  # as the cell before, which most are
+        if end - begin == last_size and is_same(begin, last, last_size):  # like the previous cell, as most are
             out[row] = last_code
             continue
         if not _may_be_blank(begin, end):
@@ -130,7 +133,7 @@ def code_words(
 
 @numba.njit(inline="always")
 def _is_word(i: int, end: int, word: np.uint64, size: int) -> bool:
-    """Whether the cell is this word, with a first letter of either size."""
+    """Whether the cell is this word, with an upper-case or lower-case first letter."""
     return end - i == size and (load64(i) | _SMALL) << np.uint64(64 - 8 * size) == word << np.uint64(64 - 8 * size)
 
 
@@ -138,7 +141,9 @@ def _is_word(i: int, end: int, word: np.uint64, size: int) -> bool:
 def read_numbers(
     text: int, spans: NDArray[np.int32], labels: bool, out: NDArray[np.float64], unsure: NDArray[np.int64]
 ) -> int:
-    """out[n]: the numbers, NaN of an empty cell. `labels`: true is 1 and false is 0, and there are no others."""
+    """Fills in out[n]: the numbers, NaN for an empty cell. `labels`: true is 1 and false is 0, and nothing else is
+    valid.
+    """
     left = 0
     for row in range(out.size):
         begin, end = text + spans[0, row], text + spans[1, row]
@@ -163,7 +168,7 @@ def read_numbers(
 def read_times(
     text: int, spans: NDArray[np.int32], out: NDArray[np.int64], has: NDArray[np.bool_], unsure: NDArray[np.int64]
 ) -> int:
-    """out[n]: ms since the epoch, where `has` is set; others are 0."""
+    """Fills in out[n]: ms since the epoch, where `has` is set; others are 0."""
     left = 0
     for row in range(out.size):
         begin, end = text + spans[0, row], text + spans[1, row]
@@ -194,10 +199,11 @@ def read_features(
     indptr: NDArray[np.int64],
     scratch: NDArray[np.uint8],
 ) -> int:
-    """Hashed features of `spans` (int32[columns, 2, n]), row by row; returns how many there are, -1 when a number is none for certain.
+    """Reads hashed features of `spans` (int32[columns, 2, n]), row by row; returns their number, or -1 if a number
+    cannot be read for certain.
 
-    `names` [columns, 2]: addresses where the name of each begins and ends; `numeric`: columns of numbers; `skip_empty`: an empty
-    cell is no feature. entry, value [columns * n]; indptr [n + 1]; `scratch`: room for a name and a cell.
+    `names` [columns, 2]: addresses of the start and end of each name; `numeric`: columns of numbers; `skip_empty`: an
+    empty cell is not a feature. entry, value [columns * n]; indptr [n + 1]; `scratch`: a buffer for a name and a cell.
     """
     used = 0
     indptr[0] = 0
@@ -223,7 +229,7 @@ def read_features(
 def copy_cells(
     text: int, spans: NDArray[np.int32], rows: NDArray[np.int64], ends: NDArray[np.int32], out: NDArray[np.uint8]
 ) -> None:
-    """The cells of some rows, one behind the other; ends[k + 1]: where that of the k-th ends."""
+    """Copies the cells of some rows, one after the other; ends[k + 1]: where the k-th one ends."""
     at = 0
     for k in range(rows.size):
         for i in range(text + spans[0, rows[k]], text + spans[1, rows[k]]):

@@ -1,7 +1,8 @@
-"""Rows of CSV text to columns by kernels (`csv_cells`), without Arrow between: as `arrow` reads them, in a fraction of the time.
+"""Rows of CSV text to columns by kernels (`csv_cells`), without Arrow in between: the same result as `arrow`, in a
+fraction of the time.
 
-Cells that a kernel does not know for certain go the way by themselves that the whole column goes without it (`arrow.Getter`), which also
-words what is wrong with them. So the two can differ in speed only.
+Cells that a kernel cannot read for certain are read separately in the way of an entire column without kernels
+(`arrow.Getter`), which also describes what is wrong with them. So the two can differ only in speed.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from streameval.sources.formats.texts import Ids, Words
 
 
 class NotPlainError(Exception):
-    """These rows are for Arrow to read."""
+    """These rows must be read by Arrow."""
 
 
 class CellSpans:
-    """Where the cells of some columns stand."""
+    """The positions of the cells of some columns."""
 
     def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
-        """Raises NotPlainError for a column that is not there."""
+        """Raises NotPlainError for a column that does not exist."""
         if not set(columns) <= set(rows.names):
             raise NotPlainError
         self.n = len(rows)
-        # quotes are removed in place, and the rows are to stay as they were
+        # quotes are removed in place, but the rows must not change
         self._bytes = bytearray(rows.lines.text) if rows.quoted.any() else rows.lines.text
         self.text = np.frombuffer(self._bytes, np.uint8).ctypes.data  # the address
         self._number = {name: k for k, name in enumerate(columns)}
@@ -47,19 +48,19 @@ class CellSpans:
         csv_cells.find_cells(self.text, rows.lines.bounds, rows.stops, rows.quoted, places, self._spans)
 
     def spans(self, column: str) -> NDArray[np.int32]:
-        """[2, n]: where each cell of a column begins and ends."""
+        """Returns [2, n]: start and end of each cell of a column."""
         return self._spans[self._number[column]]
 
     def several(self, columns: Sequence[str]) -> NDArray[np.int32]:
-        """The same of several columns, [columns, 2, n]."""
+        """Returns the same for several columns, [columns, 2, n]."""
         return self._spans[[self._number[name] for name in columns]]
 
     def words(self, codes: NDArray[np.int64], pool: Pool) -> Words:
-        """A column by the codes of its words."""
+        """Returns a column from the codes of its words."""
         return pool.column(codes, 0, self._bytes)
 
     def texts(self, column: str, rows: NDArray[np.int64] | None = None) -> pa.Array:
-        """The cells of a column as Arrow's text, all or those of some rows."""
+        """Returns the cells of a column as Arrow text, all or those of some rows."""
         spans = self.spans(column)
         rows = np.arange(self.n) if rows is None else rows
         data = np.empty(int((spans[1, rows] - spans[0, rows]).sum()), np.uint8)
@@ -69,25 +70,27 @@ class CellSpans:
 
 
 class CellGetter(Getter):
-    """Takes contract columns out of rows of CSV text."""
+    """Takes the contract's columns from rows of CSV text."""
 
     def __init__(
         self, rows: Rows, mapping: ColumnMap, first_row: int, dimensions: Collection[str], *, hashed: bool, names: bool
     ) -> None:
-        """`first_row`: the number of the first row in all files; `hashed`: features are wanted, `names`: ids as they were written.
+        """`first_row`: the number of the first row over all files; `hashed`: features are needed, `names`: ids are
+        needed as text.
 
-        Raises ConfigError, and NotPlainError for columns that are not there."""
+        Raises ConfigError, and NotPlainError for columns that do not exist.
+        """
         self._rows, self._mapping = rows, mapping
         columns = mapping.plain(rows.names)
         self._all: Collection[str] = columns.keys()
         features = [name for name in columns if name.startswith("features.")]
         self._any_feature = bool(features)
-        if not (hashed or mapping.active):  # every row has them, were they only empty
+        if not (hashed or mapping.active):  # every row has them, even if all are empty
             features = []
         kept = {field.name for field in scalars()} | {f"slices.{name}" for name in dimensions} | {*features}
         kept |= {name for name in columns for field in by_version() if name.startswith(f"{field.name}.")}
         self._of = {name: column for name, column in columns.items() if name in kept}  # the cells of a field
-        objects = [name for name in FIELDS.keys() - kept if name in columns]  # of a whole map, as JSON
+        objects = [name for name in FIELDS.keys() - kept if name in columns]  # an entire map, as JSON
         need = mapping.needs()
         self._cells = CellSpans(rows, sorted({*self._of.values(), *objects, *need}))
         given = {name: pa.chunked_array([self._cells.texts(name)]) for name in sorted(need)}
@@ -100,18 +103,18 @@ class CellGetter(Getter):
 
     @property
     def names(self) -> Collection[str]:
-        """Of all columns."""
+        """The names of all columns."""
         return self._all
 
     def as_json(self, rows: Sequence[int]) -> list[bytes]:
-        """Rows under our names."""
+        """Returns rows as JSON under our names."""
         if not rows:
             return []
         made = {name: column.take(pa.array(rows, pa.int64())) for name, column in self._made.items()}
         return rows_as_json(self._mapping.apply(self._rows.some(rows), 0, made), range(len(rows)))
 
     def text(self, name: str) -> pa.Array | Ids | Words:
-        """A column of text."""
+        """Returns a column of text."""
         if name not in self._of:
             if name not in self._columns and name in IDS:
                 return Ids(np.zeros(self._n, np.uint64), pa.nulls(self._n, pa.string()))
@@ -123,17 +126,17 @@ class CellGetter(Getter):
         return out
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """A float column; NaN: absent."""
+        """Returns a float column; NaN: absent."""
         return self._numbers(name, False) if name in self._of else super().numbers(name)
 
     def labels(self, name: str) -> NDArray[np.int8]:
-        """A column of labels; -1: absent."""
+        """Returns a column of labels; -1: absent."""
         if name not in self._of:
             return super().labels(name)
         return np.nan_to_num(self._numbers(name, True), nan=-1.0).astype(np.int8)
 
     def times(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """(`ts` in ms, where it is given)."""
+        """Returns (`ts` in ms, whether it is given)."""
         if "ts" not in self._of:
             return super().times()
         out, has, unsure = np.empty(self._n, np.int64), np.empty(self._n, np.bool_), np.empty(self._n, np.int64)
@@ -142,16 +145,16 @@ class CellGetter(Getter):
             rows = unsure[:left]
             rest = self._rest("ts", rows)
             out[rows], has[rows] = rest.times()
-            self._tell(rest, rows)
+            self._record_problems(rest, rows)
         return out, has
 
     def by_version(self, field: str) -> ByVersion:
-        """The numbers of a field that gives them to versions, one column after the other."""
+        """Returns the values of a field that has one per version, column after column."""
         mine = [name for name in self._of if name.startswith(f"{field}.")]
         others = [name for name in self._columns if name.split(".")[0] == field]
         if not mine:
             return super().by_version(field)
-        if others:  # their order is that of the mapping
+        if others:  # in the order of the mapping
             raise NotPlainError
         numbers = [self.numbers(name) for name in mine]
         on = [np.flatnonzero(~np.isnan(column)) for column in numbers]
@@ -161,7 +164,7 @@ class CellGetter(Getter):
         return ByVersion(np.concatenate(on), Words(code, values), number)
 
     def slice(self, dimension: str) -> pa.Array | Words:
-        """The values of a dimension of slices."""
+        """Returns the values of a slice dimension."""
         name = f"slices.{dimension}"
         if name not in self._of:
             return super().slice(dimension)
@@ -172,7 +175,7 @@ class CellGetter(Getter):
         return out
 
     def features(self, hashed: bool, dicts: bool) -> tuple[Features | None, NDArray[np.bool_]]:
-        """(hashed features if they are wanted, where there are any)."""
+        """Returns (hashed features if they are needed, whether each row has any)."""
         mine = [name for name in self._of if name.startswith("features.")]
         if "features" in self._columns or not (mine or self._any_feature):
             return super().features(hashed, dicts)
@@ -208,7 +211,7 @@ class CellGetter(Getter):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _ids(self, name: str) -> Ids | None:
-        """None: a cell may be white space alone."""
+        """Returns a column of ids; None if a cell may be white space only."""
         out, unsure = np.empty(self._n, np.uint64), np.empty(self._n, np.int64)
         spans = self._cells.spans(self._of[name])
         if csv_cells.hash_ids(self._cells.text, spans, not FIELDS[name].required, out, unsure):
@@ -216,7 +219,7 @@ class CellGetter(Getter):
         return Ids(out, self._cells.texts(self._of[name]) if self._written else None)
 
     def _words(self, name: str) -> Words | None:
-        """None: a cell may be white space alone, or there are too many words."""
+        """Returns a column of words; None if a cell may be white space only, or there are too many words."""
         out, unsure, pool = np.empty(self._n, np.int64), np.empty(self._n, np.int64), Pool.of(1, self._n)
         if csv_cells.code_words(self._cells.text, self._cells.spans(self._of[name]), 0, pool, out, unsure):
             return None
@@ -233,14 +236,14 @@ class CellGetter(Getter):
                 out[rows] = np.where(found < 0, np.nan, found)
             else:
                 out[rows] = rest.numbers(name)
-            self._tell(rest, rows)
+            self._record_problems(rest, rows)
         return out
 
     def _rest(self, name: str, rows: NDArray[np.int64]) -> Getter:
-        """The cells of some rows, for Arrow."""
+        """Returns the cells of some rows, for Arrow."""
         return Getter({name: self._cells.texts(self._of[name], rows)}, rows.size, True, {})
 
-    def _tell(self, rest: Getter, rows: NDArray[np.int64]) -> None:
-        """What is wrong with them."""
+    def _record_problems(self, rest: Getter, rows: NDArray[np.int64]) -> None:
+        """Records the problems of these rows."""
         for k, problem in rest.problems.items():
             self.problems.setdefault(int(rows[k]), problem)

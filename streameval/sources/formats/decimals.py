@@ -1,9 +1,9 @@
 """Numbers in text, correctly rounded, in a kernel: JSON's grammar, and the algorithm of Eisel and Lemire.
 
-Lemire, Number Parsing at a Gigabyte per Second, Software: Practice and Experience 51(8), 2021; that a product of 128 bits is
-always enough for what is read here: Mushtak and Lemire, Fast Number Parsing Without Fallback, 2023. A number w * 10**q of
-at most 19 digits is w times a power of five, cut to 128 bits, whose upper bits are the mantissa. Longer ones, subnormal
-ones and those beyond the largest double are left to the caller.
+Lemire, Number Parsing at a Gigabyte per Second, Software: Practice and Experience 51(8), 2021; that a product of 128
+bits is always enough for what is read here: Mushtak and Lemire, Fast Number Parsing Without Fallback, 2023. A number w
+* 10**q of at most 19 digits is w times a power of five, truncated to 128 bits, whose upper bits are the mantissa.
+Longer numbers, subnormal ones and those beyond the largest double are left to the caller.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from streameval.events.words64 import load8, load64
 
 READ, HARD = 1, 2
 
-_FEWEST, _MOST = -300, 300  # powers of ten that are read; the others are as good as never there
-_MOST_DIGITS = 19  # of which every number fits 64 bits
+_FEWEST, _MOST = -300, 300  # powers of ten that are read; others practically do not occur
+_MOST_DIGITS = 19  # every number with this many digits fits into 64 bits
 _MINUS, _PLUS, _DOT, _ZERO, _NINE, _E, _SMALL_E = 45, 43, 46, 48, 57, 69, 101
 _LOW = np.uint64(0xFFFFFFFF)
 _HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)  # of eight bytes
@@ -28,13 +28,13 @@ _MANTISSA = np.uint64((1 << 52) - 1)
 
 
 def _powers_of_five() -> NDArray[np.uint64]:
-    """The upper and lower 64 of the first 128 bits of 5**q, one row for each q."""
+    """Returns the upper and lower 64 of the first 128 bits of 5**q, one row for each q."""
     out = np.empty((_MOST - _FEWEST + 1, 2), np.uint64)
     for q in range(_FEWEST, _MOST + 1):
         power = 5 ** abs(q)
         if q >= 0:
             bits = power << 128 >> power.bit_length()
-        else:  # rounded up, as the proof asks
+        else:  # rounded up, as the proof requires
             below = power.bit_length() if power & (power - 1) else power.bit_length() - 1
             shift = below + 127 if q >= -27 else 2 * below + 128
             bits = (1 << shift) // power + 1
@@ -48,7 +48,7 @@ _POWERS = _powers_of_five()
 
 @numba.njit(inline="always")
 def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """The upper and lower 64 bits of a * b."""
+    """Returns the upper and lower 64 bits of a * b."""
     by = np.uint64(32)
     a_low, a_high, b_low, b_high = a & _LOW, a >> by, b & _LOW, b >> by
     low = a_low * b_low
@@ -69,7 +69,7 @@ def _leading_zeros(x: np.uint64) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def nearest(w: np.uint64, q: int) -> float:
-    """The double nearest to w * 10**q, ties to even; NaN where this does not tell."""
+    """Returns the double nearest to w * 10**q, ties to even; NaN if this cannot determine it."""
     if w == 0:
         return 0.0
     if q < _FEWEST or q > _MOST:
@@ -101,13 +101,13 @@ def nearest(w: np.uint64, q: int) -> float:
 
 @numba.njit(inline="always")
 def _are_digits(word: np.uint64) -> bool:
-    """Whether eight bytes are digits: from 0x30 on, and not beyond 0x39."""
+    """Whether eight bytes are digits: from 0x30 to 0x39."""
     return (word & _HIGH_HALVES) | (((word + _SIXES) & _HIGH_HALVES) >> np.uint64(4)) == _EIGHT_DIGITS
 
 
 @numba.njit(inline="always")
 def _of_digits(word: np.uint64) -> np.uint64:
-    """The number that eight digits make, the first in the lowest byte: pairs, then fours, then all."""
+    """Returns the number formed by eight digits, the first in the lowest byte: pairs, then fours, then all."""
     word = (word & np.uint64(0x0F0F0F0F0F0F0F0F)) * np.uint64(2561) >> np.uint64(8)
     word = (word & np.uint64(0x00FF00FF00FF00FF)) * np.uint64(6553601) >> np.uint64(16)
     return (word & np.uint64(0x0000FFFF0000FFFF)) * np.uint64(42949672960001) >> np.uint64(32)
@@ -115,7 +115,7 @@ def _of_digits(word: np.uint64) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def digits(i: int, end: int, w: np.uint64) -> tuple[int, np.uint64]:
-    """(the first place from i on that has no digit, w with the digits before it behind its own), modulo 2**64."""
+    """Returns (the first position from i on without a digit, w followed by the digits before it), modulo 2**64."""
     while i + 8 <= end and _are_digits(load64(i)):
         w = w * np.uint64(100_000_000) + _of_digits(load64(i))
         i += 8
@@ -127,7 +127,9 @@ def digits(i: int, end: int, w: np.uint64) -> tuple[int, np.uint64]:
 
 @numba.njit(cache=True, nogil=True)
 def number(i: int, end: int) -> tuple[int, int, float]:
-    """(READ, where it ends, its value) of the number that begins at the address i; (HARD, i, 0) of none, and of one left to Python."""
+    """Returns (READ, its end, its value) for the number at address i; (HARD, i, 0) if there is none, or one left to
+    Python.
+    """
     negative = load8(i) == _MINUS
     if negative:
         i += 1
@@ -160,7 +162,7 @@ def number(i: int, end: int) -> tuple[int, int, float]:
             return HARD, i, 0.0
         exponent = -exponent if down else exponent
     if whole + places > _MOST_DIGITS:
-        # zeros in front are no digits: 0.000012345678901234567
+        # leading zeros are not significant digits: 0.000012345678901234567
         k = first
         while k < i and (load8(k) == _ZERO or load8(k) == _DOT):
             k += 1

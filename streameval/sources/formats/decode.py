@@ -26,16 +26,17 @@ from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.formats.unread import Unread
 from streameval.sources.protocol import DeadLetter
 
-# (messages, kinds, dimensions, what is wanted, the longest message) -> one row per message
+# (messages, kinds, dimensions, what is needed, the longest message) -> one row per message
 RowReader = Callable[[Sequence[bytes | None], Sequence[int], Sequence[str], Wants, int], RawEvents]
 
 
 class Decoder:
-    """Decodes events of any format into batches, and says what is wrong with those it cannot use.
+    """Decodes events of any format into batches, and reports what is wrong with those it cannot use.
 
-    `clock` gives ms since the epoch; an event later than that by more than `max_future` ms is refused. `hashed` and
-    `dicts` say which form of the features online models want (neither: features are skipped), `names` keeps the ids
-    as text, `json_kernel` False has all JSON and CSV read by the slow decoders. An impression with features but without pclick is accepted when a model wants features: that model scores it.
+    `clock` returns ms since the epoch; an event later than that by more than `max_future` ms is rejected. `hashed` and
+    `dicts` select the form of the features for online models (neither: features are skipped), `names` keeps the ids as
+    text, `json_kernel` False has all JSON and CSV read by the slow decoders. An impression with features but without
+    pclick is accepted if a model uses features, because that model scores it.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Decoder:
         max_message: int = 16_000_000,
         json_kernel: bool = True,
     ) -> None:
-        self.own: RowReader | None = None  # of a source whose messages are in no format of files
+        self.own: RowReader | None = None  # for a source whose messages are in no format of files
         self._catalog = catalog
         self._clock = clock
         self._max_future = max_future
@@ -63,7 +64,9 @@ class Decoder:
 
     @property
     def json_kernel(self) -> bool:
-        """Whether kernels read JSON and CSV; may change between any two batches, for the slow decoders give the same."""
+        """Whether kernels read JSON and CSV; may change between any two batches, because the slow decoders give the
+        same results.
+        """
         return self._wanted.kernel
 
     @json_kernel.setter
@@ -82,14 +85,14 @@ class Decoder:
         shared: bool,
         next_offsets: Mapping[tuple[str, int], int] | None = None,
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Messages of one partition in arrival order.
+        """Decodes messages of one partition in arrival order.
 
-        `kinds[i]`: 0 when the event itself must tell (a file, a shared topic), 1 impressions, 2 clicks. `topic` names
-        the topic of impressions first and that of clicks last.
+        `kinds[i]`: 0 if the event itself must say (a file, a shared topic), 1 impressions, 2 clicks. `topic` names the
+        topic of impressions first and that of clicks last.
         """
         if format == "arrow":
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
-        if format == "own":  # one event a message
+        if format == "own":  # one event per message
             found_rows = read_json.JsonEvents(
                 self._own(values, [*kinds]), np.arange(len(values)), dict[int, bytes]().get
             )
@@ -116,19 +119,20 @@ class Decoder:
     def table(
         self, table: pa.Table, *, topic: str, partition: int, first_offset: int, text: bool = False
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
+        """Decodes rows of a file; `text`: every column is text (CSV) and is parsed. Raises decode_arrow.SchemaError."""
         raw = decode_arrow.to_raw(table, 0, self._catalog.dimensions, self._hashed, self._dicts, text)
         return self._rows(raw, partial(rows_as_json, table), topic, partition, first_offset)
 
     @property
     def reads_cells(self) -> bool:
-        """Whether CSV may come to `csv`: features as dicts are made by Arrow alone."""
+        """Whether `csv` can read CSV: features as dicts are only available through Arrow."""
         return self._wanted.kernel and not self._dicts
 
     def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
-        """Rows of CSV text, the first of which is the `first_row`-th of all files.
+        """Decodes rows of CSV text; the first one has number `first_row` over all files.
 
-        Raises ConfigError, decode_arrow.SchemaError and NotPlainError where only Arrow can tell what is in the columns."""
+        Raises ConfigError, decode_arrow.SchemaError, and NotPlainError if only Arrow can read the columns.
+        """
         dimensions = self._catalog.dimensions
         get = CellGetter(rows, mapping, first_row, dimensions, hashed=self._hashed, names=self._names)
         raw = decode_arrow.raw_of(get, 0, dimensions, self._hashed, False)
@@ -137,7 +141,7 @@ class Decoder:
     def _rows(
         self, raw: RawEvents, as_json: Callable[[Sequence[int]], list[bytes]], topic: str, partition: int, first: int
     ) -> tuple[Batch, list[DeadLetter]]:
-        """Rows of which the `first` is at that offset."""
+        """Decodes rows; the first one is at offset `first`."""
         found = assemble(raw, self._rules())
         offset = found.impressions.order.astype(np.int64) + first
         found = found._replace(impressions=_placed(found.impressions, offset))
@@ -161,7 +165,7 @@ class Decoder:
         parts: list[Assembled] = []
         letters: list[DeadLetter] = []
         order = 0
-        tables: list[tuple[int, pa.Table, str, int]] = []  # first place, rows, topic, offset
+        tables: list[tuple[int, pa.Table, str, int]] = []  # first index, rows, topic, offset
         rules = self._rules()
         for value, kind, offset in zip(values, kinds, offsets, strict=True):
             where = _topic(topic, kind)
@@ -172,7 +176,7 @@ class Decoder:
             except SchemaError as error:
                 letters.append(_letter(value or b"", error.problem, where, partition, offset))
                 continue
-            except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast, a name that is no text
+            except (pa.ArrowException, UnicodeDecodeError) as error:  # a type without a cast, a name that is not text
                 problem = ("wrong_schema", "", f"a column that cannot be used: {str(error)[:200]}")
                 letters.append(_letter(value or b"", problem, where, partition, offset))
                 continue
@@ -188,7 +192,7 @@ class Decoder:
         return self._batch(partition, _as_one(parts), shared, next_offsets, letters, whole), letters
 
     def _own(self, values: Sequence[bytes | None], kinds: Sequence[int]) -> RawEvents:
-        """Messages that are one event each, read by `own`."""
+        """Reads messages with one event each by `own`."""
         if self.own is None:
             raise RuntimeError("nobody reads these messages")
         wants = Wants(self._hashed, self._dicts, self._names)
@@ -222,7 +226,7 @@ class Decoder:
 
 
 def _behind(found: Assembled, order: int, offset: int) -> Assembled:
-    """The events of a message whose first row stands at the place `order` of its batch."""
+    """Returns the events of a message whose first row has index `order` in its batch."""
     impressions, candidates, clicks, problems = found
     by = np.int32(order)
     return Assembled(
@@ -234,7 +238,7 @@ def _behind(found: Assembled, order: int, offset: int) -> Assembled:
 
 
 def _as_one(parts: Sequence[Assembled]) -> Assembled:
-    """The events of several messages; what is wrong with their rows has been told."""
+    """Joins the events of several messages; the problems of their rows have been reported."""
     if not parts:
         return Assembled(empty_impressions(), NO_IMPRESSIONS, empty_clicks(), {})
     candidates = [part.candidates for part in parts if len(part.candidates)]
@@ -247,7 +251,7 @@ def _as_one(parts: Sequence[Assembled]) -> Assembled:
 
 
 def _placed(impressions: Impressions, offset: NDArray[np.int64]) -> Impressions:
-    """The impressions whose features, if they have any, know the offsets of their messages."""
+    """Returns the impressions with the offsets of their messages added to features, if they have any."""
     if impressions.features is None:
         return impressions
     return replace(impressions, features=replace(impressions.features, offset=offset))
@@ -270,7 +274,7 @@ def _row_letters(
     first: int,
     same: bool = False,
 ) -> list[DeadLetter]:
-    """Letters of bad rows, each as JSON; `same`: all rows share one offset (they came in one message)."""
+    """Returns letters of bad rows, each as JSON; `same`: all rows share one offset (they came in one message)."""
     rows = sorted(problems)
     return [
         _letter(value, problems[row], topic, partition, first if same else first + row)

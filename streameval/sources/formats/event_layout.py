@@ -1,4 +1,4 @@
-"""How the fields of events, and the slice dimensions that are kept, are looked up by the kernel of `scan_events`."""
+"""How the kernel of `scan_events` looks up the fields of events and the slice dimensions in use."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _KINDS = {
 }  # fmt: skip
 TS, HAS_TS, HAS_FEATURES, LENGTHS, HASHES = range(5)  # rows of `Columns.whole`
 BEGINS, ENDS, KIND, PLACE, IS_PLAIN = range(5)
-_MOST_FIELDS = 62  # a bit each
+_MOST_FIELDS = 62  # one bit each
 
 
 class EventLayout(NamedTuple):
-    """The fields, and the slice dimensions that are kept, as the kernel looks them up, and where it writes them.
+    """The fields, and the slice dimensions in use, in the form of the kernel's look-ups, and where it writes them.
 
-    Of `whole` the rows are: ts, whether it is there, whether features are, how many entries they have, the hashes of `ids`, the codes
-    of `words`, those of the dimensions, and where ids begin and end if that is wanted. Of `real` they are `numbers`.
+    The rows of `whole` are: ts, whether it is given, whether features are given, their number of entries, the hashes of
+    `ids`, the codes of `words`, those of the dimensions, and the start and end of ids if needed. The rows of `real` are
+    `numbers`.
     """
 
     ids: list[str]
@@ -37,23 +38,23 @@ class EventLayout(NamedTuple):
     text: NDArray[np.uint8]  # all names, each as `"name":`, and `words64.PADDING`
     names: NDArray[
         np.int64
-    ]  # [fields and dimensions, 5]: where each begins and ends in `text`, its kind, its slot, whether it is ASCII without escapes
-    limits: NDArray[np.float64]  # [fields, 3]: low, high, whether only above low
+    ]  # [fields and dimensions, 5]: start and end in `text`, kind, slot, whether it is ASCII without escapes
+    limits: NDArray[np.float64]  # [fields, 3]: low, high, whether low is exclusive
 
     @property
     def codes(self) -> int:
-        """The first row of codes; a slot of words is counted from here."""
+        """The first row of codes; slots of words count from here."""
         return HASHES + len(self.ids)
 
     @property
     def spans(self) -> int:
-        """The first row of where ids stand."""
+        """The first row of positions of ids."""
         return self.codes + len(self.words) + self.dimensions
 
 
 @cache
 def layout_of(table: tuple[Field, ...], dimensions: tuple[str, ...]) -> EventLayout | None:
-    """None: there are more fields, or dimensions, than the kernel can take."""
+    """Returns the layout; None if there are more fields, or dimensions, than the kernel can handle."""
     if len(table) > _MOST_FIELDS or len(dimensions) > _MOST_FIELDS:
         return None
     slots: dict[int, list[Field]] = {kind: [] for kind in range(9)}

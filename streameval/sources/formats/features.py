@@ -1,4 +1,4 @@
-"""Features as online models want them: hashed columns, and dicts for River.
+"""Features in the forms of online models: hashed columns, and dicts for River.
 
 A string is one-hot (`name=value`, weight 1), a boolean or number keeps its value under its name, a list of strings is
 one `name=value` each; null is absent.
@@ -19,7 +19,7 @@ from streameval.events.hashing import hash_strings
 
 
 def from_objects(rows: Sequence[dict[str, Any] | None], want_dicts: bool) -> tuple[Features, dict[int, str]]:
-    """(features of n rows, message by bad row) of decoded JSON objects."""
+    """Returns (features of n rows, message by bad row) from decoded JSON objects."""
     names: list[str] = []
     values: list[float] = []
     ends = [0]
@@ -63,7 +63,7 @@ def from_objects(rows: Sequence[dict[str, Any] | None], want_dicts: bool) -> tup
 
 
 def from_columns(columns: Sequence[tuple[str, pa.Array]], n: int, want_dicts: bool) -> Features:
-    """Features of n rows from one typed Arrow column a feature."""
+    """Returns the features of n rows from one typed Arrow column per feature."""
     parts: list[tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float64]]] = []
     for name, column in columns:
         rows, texts, value = _column(name, column)
@@ -83,7 +83,7 @@ def from_columns(columns: Sequence[tuple[str, pa.Array]], n: int, want_dicts: bo
 
 
 def _column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.float64]]:
-    """(rows, hashes, values) of one column's entries that are not null."""
+    """Returns (rows, hashes, values) of one column's entries that are not null."""
     on = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False)).astype(np.int64)
     kind = column.type
     if pa.types.is_dictionary(kind):

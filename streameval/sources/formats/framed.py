@@ -1,8 +1,8 @@
-"""Messages in Confluent's wire format: a zero byte, the id of a schema in four bytes, and what that schema describes.
+"""Messages in Confluent's wire format: a zero byte, a schema id in four bytes, and the data that the schema describes.
 
-Messages of one schema and one kind become a table together, whatever stands between them; what the tables give is put
-back into the order of arrival. So every message is read by the schema it was written with, and a schema may change
-from one message to the next: a field that a schema does not have is absent.
+Messages of one schema and one kind become a table together, even if others are between them; the rows of the tables are
+put back into the order of arrival. So every message is read by the schema it was written with, and the schema may
+change from one message to the next: a field that a schema does not have is absent.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streameval.sources.formats.avro_program import UnusableSchemaError
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
 from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
 
-HEAD = 5  # bytes before what the schema describes
-_MOST_BYTES = 8 << 20  # of messages that are read in one go
+HEAD = 5  # bytes before the data
+_MOST_BYTES = 8 << 20  # of messages that are read at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as a registry keeps it. `references`: the texts of schemas it refers to, by name, deepest first."""
+    """A schema as a registry stores it. `references`: the texts of schemas it references, by name, deepest first."""
 
     id: int
     text: str
@@ -39,7 +39,9 @@ class Schema:
 
 
 class Read(NamedTuple):
-    """What messages come to: row k of the table is message `good[k]`; the problems of the others by message."""
+    """The result of reading messages: row k of the table is message `good[k]`; the problems of the others are by
+    message.
+    """
 
     table: pa.Table
     good: NDArray[np.int64]
@@ -47,27 +49,28 @@ class Read(NamedTuple):
 
 
 class Schemas(Protocol):
-    """Who knows the schemas."""
+    """Provides schemas."""
 
     def known(self, id: int) -> Schema | None:
-        """A schema that was asked for before; None: there is none of this id."""
+        """Returns a schema that was requested before; None if there is none with this id."""
 
 
 class Reader(ABC):
-    """Reads messages of one schema; the data has `words64.PADDING` behind it."""
+    """Reads messages of one schema; the data must end with `words64.PADDING`."""
 
     @abstractmethod
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
-        """The messages data[starts[k]:ends[k]]: a table of those that are whole, for each type of message that the schema has,
-        and what is wrong with the others.
+        """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones, for each message type in the
+        schema, and the problems of the others.
         """
 
     def plain(
         self, data: bytes, bounds: NDArray[np.int64], kind: int, dimensions: Sequence[str], hashed: bool
     ) -> tuple[RawEvents, NDArray[np.bool_]] | None:
-        """A quicker way for the messages data[bounds[k, 0]:bounds[k, 1]]: a row for each, and those that it has left alone.
+        """Reads the messages data[bounds[k, 0]:bounds[k, 1]] in a faster way: returns a row for each, and which ones it
+        has left.
 
-        Ids are hashes, features hashed columns if they are wanted. None: this schema has no such way.
+        Ids are hashes, features are hashed columns if they are needed. None: there is no faster way for this schema.
         """
         return None
 
@@ -76,10 +79,10 @@ Mapped = Callable[[pa.Table], pa.Table]
 
 
 class Framed:
-    """Reads messages in Confluent's wire format. One thread uses it."""
+    """Reads messages in Confluent's wire format. Used by a single thread."""
 
     def __init__(self, schemas: Schemas, make: Callable[[Schema], Reader], maps: Mapping[int, Mapped]) -> None:
-        """`maps`: by the kind of a topic, what makes our columns out of foreign ones."""
+        """`maps`: by the kind of a topic, the mapping from other columns to ours."""
         self._schemas = schemas
         self._make = make
         self._maps = maps
@@ -93,7 +96,7 @@ class Framed:
         wants: Wants,
         max_message: int,
     ) -> RawEvents:
-        """One row per message. The schemas' ids have been asked for."""
+        """Returns one row per message. The schemas' ids must have been requested."""
         n = len(values)
         there = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
         data = b"".join([*there, PADDING])
@@ -119,7 +122,7 @@ class Framed:
         return by_message(parts, problems, np.asarray(kinds, np.int8), dimensions, wants)
 
     def _reader(self, id: int) -> Reader | Rejection:
-        """The reader of a schema, or why there is none."""
+        """Returns the reader of a schema, or why there is none."""
         if id not in self._readers:
             schema = self._schemas.known(id)
             if schema is None:
@@ -139,7 +142,7 @@ class Framed:
         dimensions: Sequence[str],
         wants: Wants,
     ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
-        """(raw columns with their messages, problems by message) of messages of one schema and kind."""
+        """Returns (raw columns with their messages, problems by message) for messages of one schema and kind."""
         plain, kind = None, group >> 32
         if kind not in self._maps and not wants.dicts and not wants.names:
             plain = reader.plain(data, bounds, kind, dimensions, wants.hashed)
@@ -160,7 +163,7 @@ class Framed:
         dimensions: Sequence[str],
         wants: Wants,
     ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
-        """The same of some of the messages, by way of a table."""
+        """Returns the same for some of the messages, by way of a table."""
         if not some.size:
             return [], {}
         parts: list[PlacedRows] = []
@@ -195,7 +198,7 @@ class Framed:
 
 
 def ids(values: Sequence[bytes | None]) -> set[int]:
-    """The ids of schemas that messages name."""
+    """Returns the schema ids in messages."""
     heads = {value[:HEAD] for value in values if value}
     return {int.from_bytes(head[1:], "big") for head in heads if len(head) == HEAD and head[0] == 0}
 
@@ -203,7 +206,9 @@ def ids(values: Sequence[bytes | None]) -> set[int]:
 def _heads(
     data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64], max_message: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(the id of every message's schema, whether it has such a head); the data has `words64.PADDING` behind it."""
+    """Returns (the id of every message's schema, whether it has such a header); the data must end with
+    `words64.PADDING`.
+    """
     framed = (sizes >= HEAD) & (sizes <= max_message)
     id = np.zeros(starts.size, np.int64)
     _read_heads(np.frombuffer(data, np.uint8), starts, id, framed)
@@ -214,7 +219,7 @@ def _heads(
 def _read_heads(
     data: NDArray[np.uint8], starts: NDArray[np.int64], id: NDArray[np.int64], framed: NDArray[np.bool_]
 ) -> None:
-    """The ids of those that are framed, unless they do not begin with a zero byte."""
+    """Reads the ids of framed messages; those that do not begin with a zero byte are marked as not framed."""
     for k in range(starts.size):
         at = starts[k]
         framed[k] &= data[at] == 0
@@ -224,13 +229,13 @@ def _read_heads(
 
 
 def _pieces(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Rows in pieces of about `_MOST_BYTES`, so that what a reader makes room for is bounded."""
+    """Splits rows into pieces of about `_MOST_BYTES`, so that a reader's memory is bounded."""
     piece = np.cumsum(sizes[rows]) // _MOST_BYTES
     return np.split(rows, np.flatnonzero(np.diff(piece)) + 1)
 
 
 def _unframed(value: bytes, max_message: int) -> Rejection:
-    """What is wrong with a message that has no such head."""
+    """Returns what is wrong with a message without such a header."""
     if not value:
         return "empty", "", "no bytes; a message begins with a zero byte and the id of its schema"
     if len(value) > max_message:

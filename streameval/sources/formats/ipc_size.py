@@ -1,8 +1,9 @@
-"""How large an Arrow IPC stream becomes once it is read, told from its metadata before anything is unpacked.
+"""How large an Arrow IPC stream becomes when it is read, determined from its metadata before anything is unpacked.
 
-A few kilobytes can stand for gigabytes: compressed buffers (zstd packs zeros 30,000 to 1), buffers that overlap in the
-message, columns without any buffer. Arrow's reader would take the memory; this walks the stream's messages (flatbuffers,
-read here field by field, since Arrow's Python has no call for it) and adds up what they claim. About 15 us a message.
+A few kilobytes can expand to gigabytes: compressed buffers (zstd packs zeros 30,000 to 1), buffers that overlap in the
+message, columns without any buffer. Arrow's reader would use the memory; this walks the stream's messages (flatbuffers,
+read here field by field, because Arrow's Python has no function for it) and adds up the sizes they claim. About 15 us
+per message.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ _RECORD_BATCH, _DICTIONARY = "record batch", "dictionary"
 
 
 def unpacked_size(value: bytes) -> int:
-    """Bytes of all buffers, unpacked, plus one for every cell of every column, nested ones included.
+    """Returns the size of all buffers in bytes, unpacked, plus one for every cell of every column, including nested
+    ones.
 
-    Raises pa.ArrowInvalid or OSError for what is not an Arrow IPC stream.
+    Raises pa.ArrowInvalid or OSError for data that is not an Arrow IPC stream.
     """
     total = 0
     messages = pyarrow.ipc.MessageReader.open_stream(pa.BufferReader(value))
@@ -37,7 +39,7 @@ def unpacked_size(value: bytes) -> int:
 
 
 def _batch(metadata: bytes, body: pa.Buffer | None, dictionary: bool) -> int:
-    """The claims of one record batch (of a dictionary: the one inside)."""
+    """Returns the size that one record batch claims (for a dictionary: the one inside)."""
     header = _follow(metadata, _field(metadata, _follow(metadata, 0), 2))
     if dictionary:
         header = _follow(metadata, _field(metadata, header, 1))
@@ -49,21 +51,21 @@ def _batch(metadata: bytes, body: pa.Buffer | None, dictionary: bool) -> int:
     if not _field(metadata, header, 3):
         return claimed + sum(size.tolist())
     for at, length in zip(where.tolist(), size.tolist(), strict=True):
-        if length >= 8:  # a compressed buffer begins with its length unpacked; -1: it is stored as it is
+        if length >= 8:  # a compressed buffer begins with its unpacked length; -1: it is stored uncompressed
             (unpacked,) = struct.unpack_from("<q", body or b"", at)
             claimed += length if unpacked == -1 else max(unpacked, 0)
     return claimed
 
 
 def _follow(data: bytes, at: int) -> int:
-    """Where the offset at `at` leads."""
+    """Returns where the offset at `at` points."""
     if at < 0:
         raise ValueError("an offset before the beginning")
     return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table is; 0: it is absent."""
+    """Returns where a field of a flatbuffers table is; 0: it is absent."""
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     if vtable < 0:
         raise ValueError("a table before the beginning")
@@ -76,7 +78,7 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def _vector(data: bytes, field: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """A vector of structs of two int64: (n, 2)."""
+    """Returns a vector of structs of two int64: (n, 2)."""
     if not field:
         return np.empty((0, 2), np.int64)
     at = _follow(data, field)

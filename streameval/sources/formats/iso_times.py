@@ -9,12 +9,12 @@ from streameval.events.words64 import load8
 
 _ZERO, _NINE, _MINUS, _PLUS, _DOT, _COLON, _T, _Z = 48, 57, 45, 43, 46, 58, 84, 90
 _DAYS_BEFORE = np.array([0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334])
-_MOST_PLACES = 6  # of a second's fraction; of further ones `datetime` has rules of its own
+_MOST_PLACES = 6  # of a second's fraction; `datetime` has its own rules for more
 
 
 @numba.njit(inline="always")
 def _digits(i: int, n: int) -> int:
-    """The number that n digits make; -1: they are not all digits."""
+    """Returns the number formed by n digits; -1: they are not all digits."""
     out = 0
     for k in range(i, i + n):
         if not _ZERO <= load8(k) <= _NINE:
@@ -33,9 +33,11 @@ def _days_of(year: int, month: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def iso_ms(i: int, end: int) -> tuple[bool, int]:
-    """(whether a plain time stands between two addresses, its ms since the epoch); UTC when it names no offset, as `times.parse_time`.
+    """Returns (whether a plain time is between two addresses, its ms since the epoch); UTC without an offset, like
+    `times.parse_time`.
 
-    Date and time of seconds, a fraction of at most six digits, `Z`, an offset of hours and minutes, or neither.
+    Plain times have date and time down to seconds, a fraction of up to six digits, and `Z`, an offset of hours and
+    minutes, or neither.
     """
     if end - i < 19:
         return False, 0

@@ -29,9 +29,10 @@ _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 @cache
 def _reader(table: tuple[Field, ...], as_objects: bool) -> tuple[Callable[[bytes], _Event], _Event]:
-    """(decode, an empty event): either kind of event; what is required is checked on the columns.
+    """Returns (decode, an empty event) for either kind of event; required fields are checked on the columns.
 
-    `as_objects`: features as dicts. Otherwise they stay bytes: for the hashing kernel, or to be skipped when no model learns.
+    `as_objects`: features as dicts. Otherwise they stay bytes: for the hashing kernel, or to be skipped if no model
+    learns.
     """
     members: dict[str, tuple[Any, Any]] = {field.name: (_type(field) | None, None) for field in table}
     if not as_objects:
@@ -41,7 +42,7 @@ def _reader(table: tuple[Field, ...], as_objects: bool) -> tuple[Callable[[bytes
 
 
 def _type(field: Field) -> Any:
-    """What msgspec is to accept; features as objects."""
+    """Returns the type that msgspec must accept; features as objects."""
     plain: dict[str, Any] = {"text": str, "time": int | str, "label": bool | int, "values": dict[str, Any]}
     if field.type not in ("number", "integer", "numbers"):
         return plain.get(field.type, dict[str, Any])
@@ -53,18 +54,20 @@ def _type(field: Field) -> Any:
 
 
 class JsonRows:
-    """Decoded rows, with where each came from."""
+    """Decoded rows, with the origin of each."""
 
     def __init__(self, blank: _Event) -> None:
         self.blank = blank  # an event without any field, for what cannot be read
         self.events: list[_Event] = []
-        self.message: list[int] = []  # number of the message that held the row
-        self.element: dict[int, bytes] = {}  # rows out of an array: their own bytes
+        self.message: list[int] = []  # number of the message that contained the row
+        self.element: dict[int, bytes] = {}  # rows from an array: their own bytes
         self.problems: dict[int, Rejection] = {}
 
 
 def decode(values: Sequence[bytes | None], as_objects: bool, max_message: int) -> JsonRows:
-    """One row per object; a message that is an array gives one row per element. `as_objects`: features as dicts."""
+    """Returns one row per object; a message that is an array gives one row per element. `as_objects`: features as
+    dicts.
+    """
     read, blank = _reader(tuple(FIELDS.values()), as_objects)
     rows = JsonRows(blank)
     for start in range(0, len(values), _RUN):
@@ -75,12 +78,12 @@ def decode(values: Sequence[bytes | None], as_objects: bool, max_message: int) -
                 rows.message += range(start, start + len(run))
                 continue
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError):
-            pass  # one of them is bad: each by itself
+            pass  # one of them is bad: read each separately
         _decode_each(run, start, read, max_message, rows)
     return rows
 
 
-_RUN = 256  # messages read in one go; a bad one costs this many a second reading
+_RUN = 256  # messages read at a time; a bad one means reading this many again
 
 
 def _decode_each(
@@ -138,12 +141,12 @@ def _decode_elements(value: bytes, number: int, read: Any, max_message: int, row
 
 
 def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
-    """Raw columns of decoded rows; `kinds` by row."""
+    """Returns raw columns of decoded rows; `kinds` by row."""
     problems = rows.problems
     n = len(rows.events)
 
     def column(name: str) -> list[Any]:
-        """The values of a field; [] when no row has it, which is what most optional fields cost."""
+        """Returns the values of a field; [] if no row has it, which keeps most optional fields cheap."""
         values = list(map(attrgetter(name), rows.events))
         return values if values.count(None) < n else []
 
@@ -156,7 +159,7 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
             return pa.nulls(n, pa.string())
         try:
             return pa.array(values, pa.string())
-        except UnicodeEncodeError:  # a lone surrogate: legal JSON, but no text
+        except UnicodeEncodeError:  # a lone surrogate: legal JSON, but not text
             clean = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
             for row, (before, after) in enumerate(zip(values, clean, strict=True)):
                 if before != after:
@@ -190,7 +193,7 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
 def _features(
     given: Sequence[Any], hashed: bool, dicts: bool, problems: dict[int, Rejection]
 ) -> tuple[NDArray[np.bool_], Features | None]:
-    """(where there are features, the features): objects when `dicts`, else bytes."""
+    """Returns (whether each row has features, the features): objects if `dicts`, else bytes."""
     if dicts:
         features, wrong = feature_columns.from_objects(given, True)
         for row, message in wrong.items():
@@ -210,7 +213,7 @@ def _features(
 def _times(
     values: Sequence[int | str | None], problems: dict[int, Rejection]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    if set(map(type, values)) == {int}:  # NumPy would take a text of digits, too
+    if set(map(type, values)) == {int}:  # NumPy would accept text of digits, too
         try:
             return np.fromiter(cast(Sequence[int], values), np.int64, len(values)), np.ones(len(values), bool)
         except OverflowError:
@@ -236,7 +239,7 @@ def _times(
 
 
 def has_surrogate(text: str | bytes, value: Any) -> bool:
-    """Whether a lone surrogate, which is legal JSON but no text, is in the `value` that the JSON `text` gave."""
+    """Whether the `value` read from the JSON `text` contains a lone surrogate, which is legal JSON but not text."""
     if not (b"\\u" in text if isinstance(text, bytes) else "\\u" in text):
         return False
     try:

@@ -1,6 +1,6 @@
-"""What kernels that read JSON have in common: where a string ends, what is white space, how a value is passed over.
+"""Shared by kernels that read JSON: where a string ends, what is white space, how a value is skipped.
 
-A place is an address (see `words64`), `end` that behind the last byte of the text.
+A position is an address (see `words64`), `end` the one after the last byte of the text.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from streameval.sources.formats.decimals import READ, number
 _TAB, _LF, _CR, SPACE = 9, 10, 13, 32
 QUOTE, COMMA, MINUS, ZERO, NINE, COLON = 34, 44, 45, 48, 57, 58
 OPEN_LIST, _ESCAPE, CLOSE_LIST, OPEN, CLOSE = 91, 92, 93, 123, 125
-SMALL_N, SMALL_T = 110, 116  # how null and true begin
-_DEEPEST = 60  # objects and lists in one another that are passed over
+SMALL_N, SMALL_T = 110, 116  # first letters of null and true
+_DEEPEST = 60  # levels of nested objects and lists that are skipped
 TRUE, FALSE, NULL = (np.uint64(int.from_bytes(word, "little")) for word in (b"true", b"false", b"null"))
 
 
 @numba.njit(inline="always")
 def after_space(i: int, end: int) -> int:
-    """The first place from i on that is no white space."""
+    """Returns the first position from i on that is not white space."""
     while (
         i < end and load8(i) <= SPACE and (load8(i) == SPACE or load8(i) == _LF or load8(i) == _TAB or load8(i) == _CR)
     ):
@@ -31,9 +31,9 @@ def after_space(i: int, end: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def string_end(i: int, end: int, ascii_only: bool) -> int:
-    """Where the closing quote of the string is whose first character is at i; -1: not a plain string.
+    """Returns the position of the closing quote of the string whose first character is at i; -1: not a plain string.
 
-    Eight bytes at a time, so the text has `words64.PADDING` behind it.
+    It reads eight bytes at a time, so the text must end with `words64.PADDING`.
     """
     while i < end:
         word = load64(i)
@@ -49,8 +49,8 @@ def string_end(i: int, end: int, ascii_only: bool) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def named_value(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
-    """(where the value begins of the member of an object whose name begins at i, where its name ends); -1: there is none, or its
-    name is not plain.
+    """For the member of an object whose name begins at i, returns (start of the value, end of the name); -1: there is
+    none, or its name is not plain.
     """
     if i >= end or load8(i) != QUOTE:
         return -1, i
@@ -66,14 +66,14 @@ def named_value(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
 
 @numba.njit(inline="always")
 def is_word(i: int, end: int, word: np.uint64) -> bool:
-    """Whether `TRUE`, `FALSE` or `NULL` stands at i."""
+    """Whether `TRUE`, `FALSE` or `NULL` is at i."""
     size = 5 if word == FALSE else 4
     return i + size <= end and load64(i) << np.uint64(64 - 8 * size) == word << np.uint64(64 - 8 * size)
 
 
 @numba.njit(cache=True, nogil=True)
 def _scalar_end(i: int, end: int, ascii_only: bool) -> int:
-    """The place behind the value at i, which is no object and no list; -1: none that is plain."""
+    """Returns the position after the value at i, which is not an object or list; -1: there is none that is plain."""
     c = load8(i)
     if c == QUOTE:
         close = string_end(i + 1, end, ascii_only)
@@ -88,9 +88,11 @@ def _scalar_end(i: int, end: int, ascii_only: bool) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def value_end(i: int, end: int, ascii_only: bool) -> int:
-    """The place behind the value that begins at i, whatever it is; -1: none, or none that is plain."""
+    """Returns the position after the value that begins at i, whatever it is; -1: there is none, or none that is
+    plain.
+    """
     depth = 0
-    objects = np.uint64(0)  # of the open ones, innermost in the lowest bit: 1 for an object
+    objects = np.uint64(0)  # open objects and lists, innermost in the lowest bit: 1 for an object
     while True:
         if i >= end:
             return -1
@@ -106,7 +108,7 @@ def value_end(i: int, end: int, ascii_only: bool) -> int:
             i = _scalar_end(i, end, ascii_only)
             if i < 0:
                 return -1
-        first = opened  # what stands at i may close what was just opened, without a comma
+        first = opened  # at i, what was just opened may be closed without a comma
         while depth:
             i = i if first else after_space(i, end)
             if i >= end:

@@ -1,4 +1,4 @@
-"""Lines as one text and where each begins and ends in it: for kernels, and without an object for each of them."""
+"""Lines as one text with the start and end of each: for kernels, without an object per line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lines(Sequence[bytes]):
 
     @staticmethod
     def of(text: bytes, end: int) -> Lines:
-        """Those that line feeds part in the first `end` bytes, without their ends: LF or CR LF."""
+        """Returns the lines separated by line feeds in the first `end` bytes, without their ends: LF or CR LF."""
         data = np.frombuffer(text, np.uint8)[:end]
         ends = np.append(np.flatnonzero(data == 10), end)
         bounds = np.empty((ends.size, 2), np.int64)
@@ -33,12 +33,12 @@ class Lines(Sequence[bytes]):
 
     @staticmethod
     def one(text: bytes) -> Lines:
-        """A single one."""
+        """Returns a single line."""
         return Lines(text, np.array([[0, len(text)]]))
 
     @staticmethod
     def joined(parts: Sequence[Lines]) -> Lines:
-        """The lines of several texts as those of one, with `words64.PADDING` behind it."""
+        """Returns the lines of several texts as those of a single one, followed by `words64.PADDING`."""
         texts: list[bytes | memoryview] = []
         bounds, size = [], 0
         for part in parts:
@@ -65,7 +65,7 @@ class Lines(Sequence[bytes]):
         return self.text[begin:end]
 
     def take(self, places: NDArray[np.int64]) -> Lines:
-        """Some of them, in order."""
+        """Returns some of the lines, in order."""
         return Lines(self.text, self.bounds[places])
 
     def __iter__(self) -> Iterator[bytes]:
@@ -73,13 +73,13 @@ class Lines(Sequence[bytes]):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each."""
+        """Size of each line in bytes."""
         return self.bounds[:, 1] - self.bounds[:, 0]
 
     def blank(self) -> NDArray[np.bool_]:
-        """bool[n]: those that are empty, or white space alone."""
+        """Returns which lines are empty, or only white space, bool[n]."""
         out = self.sizes == 0
-        # no other byte than these begins white space; few lines begin with one
+        # white space begins with no other byte than these, and few lines begin with one
         begins = np.frombuffer(self.text, np.uint8)[np.where(out, 0, self.bounds[:, 0])] if len(self.text) else out
         for k in np.flatnonzero(~out & (begins <= 32)).tolist():
             out[k] = not self[k].strip()

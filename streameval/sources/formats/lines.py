@@ -14,24 +14,24 @@ from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.protocol import SourceError
 
-# A line that is too long is kept whole up to this many times the limit: whole, as a dead letter should be, but a file
+# A line that is too long is kept up to this many times the limit: completely, as a dead letter should be, but a file
 # that is one endless line must not fill the memory.
 KEEP = 4
-_BLOCK = 1 << 18  # bytes that are read at a time, at most
-_MARK = b"\xef\xbb\xbf"  # that some programs put before UTF-8
+_BLOCK = 1 << 18  # largest number of bytes read at a time
+_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8
 MOST_FIELDS = 10_000  # names of fields in mapped lines; every one is a column of every batch
 
 
 class LineRun(NamedTuple):
-    """Lines behind one another, without their ends."""
+    """Consecutive lines, without their line ends."""
 
-    first: int  # number of the first of them in the stream
+    first: int  # number of the first line in the stream
     lines: Lines
-    size: int = 0  # bytes of a line that is too long, which is alone in its run; of it only the start may be here
+    size: int = 0  # size in bytes of a line that is too long, which is alone in its run; only its start may be here
 
 
 def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
-    """All lines of a stream in runs; of one longer than `KEEP * longest` bytes only so many."""
+    """Yields all lines of a stream in runs; a line longer than `KEEP * longest` bytes is cut there."""
     rest, number = stream.read1(_BLOCK), 0
     while 0 < len(rest) < len(_MARK) and (more := stream.read1(_BLOCK)):
         rest += more
@@ -56,7 +56,7 @@ def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
 
 
 def _runs(text: bytes, end: int, number: int, longest: int) -> Iterator[LineRun]:
-    """The lines of a text up to where the last of them ends; the first has this number."""
+    """Yields the lines of a text up to the last line end; the first one has number `number`."""
     lines = Lines.of(text, end)
     if lines.sizes.max() <= longest:
         yield LineRun(number, lines)
@@ -70,7 +70,9 @@ def _run_of_one(line: bytes, size: int, number: int, longest: int) -> Iterator[L
 
 
 def _long(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int, bytes]:
-    """(the line that begins with `head`, or of a longer one the first `keep` bytes; its size; what was read behind it)."""
+    """Returns (the line that begins with `head`, or the first `keep` bytes of a longer one; its size; what was read
+    after it).
+    """
     parts, size, rest, last = [head], len(head), b"", head
     while part := stream.read1(_BLOCK):
         part, found, rest = part.partition(b"\n")
@@ -84,10 +86,11 @@ def _long(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int
 
 
 def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Rejection]]:
-    """(one row per line that is an object, the place of each row's line, the problem of every other line by place).
+    """Returns (one row per line that is an object, the index of each row's line, the problem of every other line by
+    index).
 
-    A column whose values do not share a type becomes text: strings as they are, anything else as JSON. Raises
-    SourceError for more than `MOST_FIELDS` columns.
+    A column whose values do not share a type becomes text: strings unchanged, anything else as JSON. Raises SourceError
+    for more than `MOST_FIELDS` columns.
     """
     rows: list[dict[str, Any]] = []
     places: list[int] = []
@@ -112,7 +115,7 @@ def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Reje
 
 
 def column_of(values: list[Any]) -> pa.Array:
-    """An array of JSON values; text where they do not share a type."""
+    """Returns an array of JSON values; text if they do not share a type."""
     try:
         column = pa.array(values)
     except (pa.ArrowException, OverflowError):  # of several types, or an integer of more than 64 bits

@@ -1,7 +1,7 @@
-"""Foreign field names of live topics: messages under the mapping of `[files.columns]`, one event each.
+"""Custom field names of live topics: messages under the mapping of `[files.columns]`, one event each.
 
-As for files, but that no message can end the program: a field that is not there is absent, and what cannot be used makes
-a dead letter of its message. A field of an object within the message is named with a dot: `geo.country`.
+Like for files, except that no message can end the program: a missing field is absent, and unusable content makes the
+message a dead letter. A field of an object within the message is named with a dot: `geo.country`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
 from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
 
-_DEEPEST = 8  # objects within objects that fields are taken from
+_DEEPEST = 8  # levels of nested objects from which fields are taken
 _MOST_NAMES = 100_000  # names of fields that are remembered
 
 
 class LiveColumns:
-    """One mapping. Raises ConfigError when it is wrong."""
+    """One mapping. Raises ConfigError if it is invalid."""
 
     def __init__(self, columns: Mapping[str, Any], section: str) -> None:
         self._map = ColumnMap(columns, section, live=True)
@@ -36,7 +36,7 @@ class LiveColumns:
         self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
+        """Returns the table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
         columns = dict(zip(table.column_names, table.columns, strict=True))
         for name in sorted(self._wanted - columns.keys()):
             columns[name] = pa.chunked_array([_within(columns, name, table.num_rows)])
@@ -55,12 +55,12 @@ class LiveColumns:
         return found
 
     def is_plain(self, name: str) -> bool:
-        """Whether it is one of the fields that have one value."""
+        """Whether it is one of the fields that have a single value."""
         return name in self._wanted
 
 
 def _within(columns: Mapping[str, Any], name: str, n: int) -> pa.Array:
-    """What a map of texts has under the rest of a dotted name; nulls when there is none."""
+    """Returns the entry of a map of texts with the rest of a dotted name; nulls if there is none."""
     for at in (i for i, c in enumerate(name) if c == "."):
         column = columns.get(name[:at])
         if column is not None and map_columns.is_plain_map(column):
@@ -73,7 +73,7 @@ def _within(columns: Mapping[str, Any], name: str, n: int) -> pa.Array:
 
 
 class MappedJson:
-    """JSON messages, one object each, under a mapping by the kind of their topic. One thread uses it."""
+    """JSON messages, one object each, with a mapping by the kind of their topic. Used by a single thread."""
 
     def __init__(self, maps: Mapping[int, LiveColumns]) -> None:
         self._maps = maps
@@ -86,7 +86,7 @@ class MappedJson:
         wants: Wants,
         max_message: int,
     ) -> RawEvents:
-        """One row per message."""
+        """Returns one row per message."""
         of_kind = np.asarray(kinds, np.int8)
         problems: dict[int, Rejection] = {}
         parts: list[PlacedRows] = []
@@ -114,7 +114,7 @@ class MappedJson:
         max_message: int,
         problems: dict[int, Rejection],
     ) -> tuple[pa.Table, NDArray[np.int64]]:
-        """(the fields that are read of the messages that are objects, their places)."""
+        """Returns (the fields read from messages that are objects, their indexes)."""
         found: list[dict[str, Any]] = []
         places: list[int] = []
         names: dict[str, None] = {}
@@ -134,7 +134,7 @@ class MappedJson:
 
 
 def _fields(mapped: LiveColumns, value: bytes | None, max_message: int) -> dict[str, Any] | Rejection:
-    """The fields of a message that are read, by dotted names, or why there are none."""
+    """Returns the fields of a message that are read, by dotted names, or why there are none."""
     if not value:
         return "empty", "", "no bytes; an event is a JSON object"
     if len(value) > max_message:

@@ -1,7 +1,7 @@
-"""Arrow's map columns, from text to plain values, taken apart a column at a time.
+"""Arrow's map columns, from text to plain values, unpacked a column at a time.
 
-What is not plain (a name twice in a row, a null among numbers, lists, a number that is not finite) is left to the row by
-row form of `arrow`, so the two can differ in speed only. About 0.1 us an entry.
+Anything unusual (a repeated name in a row, a null among numbers, lists, a number that is not finite) is left to the
+row-by-row form of `arrow`, so the two can differ only in speed. About 0.1 us per entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EQUALS = 61
 
 
 class _Entries:
-    """The entries of a map column with text for keys, one behind the other."""
+    """The entries of a map column with text keys, one after the other."""
 
     def __init__(self, column: pa.Array) -> None:
         self.n = len(column)
@@ -31,25 +31,25 @@ class _Entries:
             lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
         self.row = np.repeat(np.arange(self.n), lengths)
         first, end = (int(offsets[0]), int(offsets[-1])) if self.n else (0, 0)
-        self.plain = int(lengths.sum()) == end - first  # nothing hides behind a null
+        self.plain = int(lengths.sum()) == end - first  # no entries are hidden by a null
         self.key = column.keys.slice(first, end - first) if len(column.keys) >= end else column.keys
         self.item = column.items.slice(first, end - first) if len(column.items) >= end else column.items
         self.indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
     def distinct(self) -> bool:
-        """Whether no row has a key twice."""
+        """Whether no row has a repeated key."""
         codes = self.key.dictionary_encode().indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return bool(_distinct(self.indptr, codes))
 
 
 def is_plain_map(column: pa.Array) -> bool:
-    """Whether this module may be asked."""
+    """Whether this module can read the column."""
     kind = column.type
     return pa.types.is_map(kind) and (pa.types.is_string(kind.key_type) or pa.types.is_large_string(kind.key_type))
 
 
 def unread(column: pa.Array) -> Features | None:
-    """No features, of a map column of which nobody reads any; None when row by row one would be refused."""
+    """Returns empty features for a map column that nobody reads; None if the row-by-row form would reject a row."""
     for at, item in _branches(_Entries(column).item):
         kind = item.type
         if pa.types.is_floating(kind):
@@ -61,7 +61,7 @@ def unread(column: pa.Array) -> Features | None:
 
 
 def features(column: pa.Array) -> Features | None:
-    """Hashed features of a map column; None: not plain."""
+    """Returns hashed features from a map column; None: not plain."""
     entries = _Entries(column)
     if not entries.plain or not entries.distinct():
         return None
@@ -87,7 +87,7 @@ def features(column: pa.Array) -> Features | None:
 
 
 def by_version(column: pa.Array) -> ByVersion | None:
-    """The numbers of a map column; None: not plain."""
+    """Returns the numbers in a map column; None: not plain."""
     entries = _Entries(column)
     kind = entries.item.type
     if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)) or entries.item.null_count:
@@ -99,18 +99,18 @@ def by_version(column: pa.Array) -> ByVersion | None:
 
 
 def values(column: pa.Array, name: str) -> pa.Array | None:
-    """The texts that a map column of texts has under one key; None: not plain."""
+    """Returns the texts that a map column of texts has under one key; None: not plain."""
     entries = _Entries(column)
     if not entries.plain or not pa.types.is_string(entries.item.type):
         return None
     at = np.flatnonzero(pc.equal(entries.key, name).to_numpy(zero_copy_only=False))
     place = np.full(entries.n, -1, np.int64)
-    place[entries.row[at]] = at  # the last of a name counts
+    place[entries.row[at]] = at  # the last one of a repeated name counts
     return entries.item.take(pa.array(place, mask=place < 0))
 
 
 def _branches(item: pa.Array) -> list[tuple[NDArray[np.int64], pa.Array]]:
-    """(where it is not null, the array) of every type that the values have."""
+    """Returns (where it is not null, the array) for every type of the values."""
     if not pa.types.is_union(item.type):
         return [(_there(item), item)]
     codes = item.type_codes.to_numpy()
@@ -130,7 +130,7 @@ def _there(column: pa.Array) -> NDArray[np.int64]:
 def _distinct(indptr: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
     for i in range(indptr.size - 1):
         for j in range(indptr[i] + 1, indptr[i + 1]):
-            if j - indptr[i] > 256:  # quadratic: longer ones go the other way
+            if j - indptr[i] > 256:  # quadratic: longer rows are read in the other way
                 return False
             for k in range(indptr[i], j):
                 if codes[k] == codes[j]:
@@ -147,7 +147,7 @@ def _hash_pairs(
     entries: NDArray[np.int64],
     out: NDArray[np.uint64],
 ) -> None:
-    """out[e] = the hash of `key=text`, of the given entries."""
+    """Fills in out[e], the hash of `key=text`, for the given entries."""
     joined = np.empty(512, np.uint8)
     for e in entries:
         n = key_at[e + 1] - key_at[e]

@@ -36,7 +36,9 @@ class ColumnMap:
     """The mapping of `[files.columns]`, or of another `section`; an empty one changes nothing."""
 
     def __init__(self, columns: Mapping[str, Any], section: str = "files.columns", live: bool = False) -> None:
-        """`live`: of messages, which may lack any field, have no row and no header. Raises ConfigError naming the wrong key."""
+        """`live`: for messages, which may lack any field, and have no row number and no header. Raises ConfigError
+        naming the wrong key.
+        """
         plain = [field.name for field in scalars()]
         maps = [field.name for field in FIELDS.values() if field.type in ("values", "numbers")]
         known = (*plain, *maps, *(() if live else _OPTIONS), "features")
@@ -49,7 +51,7 @@ class ColumnMap:
         self._fields = {k: v for k, v in columns.items() if k in plain}
         self._maps = {k: columns[k] for k in maps if k in columns}
         self._features = columns.get("features")
-        self._told: set[str] = set()  # keys whose times could be read once: a text that cannot is the row's fault
+        self._told: set[str] = set()  # keys whose times were readable once: unreadable text is then the row's fault
         _check_options(self.header, self.delimiter)
         for key, spec in self._fields.items():
             _check_spec(f"{section}.{key}", spec)
@@ -79,14 +81,14 @@ class ColumnMap:
         return self._features is not None
 
     def knows_one_of(self, names: Sequence[str]) -> bool:
-        """Whether a line of text can be the header of a file that this maps: it has a name that is asked for."""
+        """Whether a line of text can be the header of a mapped file: it contains a name from the mapping."""
         if not self.active:
             return any(field.name in names for field in scalars())
         wanted = self.wanted()
         return not wanted or bool(wanted & set(names))
 
     def wanted(self) -> set[str]:
-        """The columns that are named, without those of features."""
+        """Returns the columns that the mapping names, without those of features."""
         return {name for _, spec in self._specs() for name in _read_by(spec)}
 
     def is_feature(self, name: str) -> bool:
@@ -99,9 +101,10 @@ class ColumnMap:
         )
 
     def apply(self, table: pa.Table, first_row: int, made: Mapping[str, Any] | None = None) -> pa.Table:
-        """The table with our columns (map-like fields dotted). Raises ConfigError for a column that is not there.
+        """Returns the table with our columns (map-like fields dotted). Raises ConfigError for a column that does not
+        exist.
 
-        `made`: columns of these rows that `make` has made already.
+        `made`: columns of these rows already computed by `make`.
         """
         if not self.active:
             return table
@@ -116,7 +119,9 @@ class ColumnMap:
         return pa.table(out)
 
     def plain(self, names: Sequence[str]) -> dict[str, str]:
-        """By our name, the columns of a text file with these `names` that are taken as they are. Raises ConfigError."""
+        """Returns, by our name, the columns of a text file with these `names` that are used unchanged. Raises
+        ConfigError.
+        """
         if not self.active:
             return {name: name for name in names}
         if self._features is not None:
@@ -129,15 +134,15 @@ class ColumnMap:
         return out | {f"features.{name}": name for name in names if self.is_feature(name)}
 
     def numeric(self, name: str) -> bool:
-        """Whether a feature, by its column's name, is a number that is written as text."""
+        """Whether a feature, by its column's name, is a number written as text."""
         return isinstance(self._features, dict) and _matches(name, _globs(self._features.get("numeric", [])))
 
     def needs(self) -> set[str]:
-        """The columns that `make` reads."""
+        """Returns the columns that `make` reads."""
         return {name for _, spec in self._specs() if not _is_plain(spec) for name in _read_by(spec)}
 
     def make(self, table: pa.Table, first_row: int) -> dict[str, Any]:
-        """By our name, the columns that are more than a column's cells. Raises ConfigError."""
+        """Returns, by our name, the columns that are computed from others. Raises ConfigError."""
         return {
             name: self._make(table, f"{self._section}.{name}", spec, first_row)
             for name, spec in self._specs()
@@ -145,7 +150,7 @@ class ColumnMap:
         }
 
     def _specs(self) -> Iterator[tuple[str, Any]]:
-        """(our name, what it is made of) of all but features."""
+        """Yields (our name, its definition) for all fields except features."""
         yield from self._fields.items()
         for field, members in self._maps.items():
             for member, spec in members.items():
@@ -184,7 +189,7 @@ class ColumnMap:
         if "constant" in spec:
             return pa.array([spec["constant"]] * n)
         if "row" in spec:
-            # a log without times gets a ms a row, from the first that an event may have
+            # a log without times gets one ms per row, from the earliest valid time on
             first = first_row + (EARLIEST if key.endswith("columns.ts") else 0)
             return pa.array([str(first + i) for i in range(n)], pa.string())
         if "join" in spec:
@@ -194,7 +199,7 @@ class ColumnMap:
         if "format" in spec:
             text = _as_text(key, spec["column"], column)
             return self._times(key, text, f'format = "{spec["format"]}"', lambda v: _parse(v, spec["format"]))
-        if "unit" not in spec or pa.types.is_timestamp(column.type):  # a timestamp knows its unit
+        if "unit" not in spec or pa.types.is_timestamp(column.type):  # a timestamp has its own unit
             return column
         scaled = _scaled(column, spec["unit"])
         if scaled is not None:
@@ -204,7 +209,9 @@ class ColumnMap:
         return self._times(key, text, f'unit = "{spec["unit"]}"', lambda v: _scale(v, spec["unit"]))
 
     def _times(self, key: str, column: pa.Array, wanted: str, read: Callable[[str], int | None]) -> pa.Array:
-        """ms, or text where some value is no time: a text that no decoder takes for one, so that its row goes alone."""
+        """Returns ms, or text if some value is not a time: text that no decoder accepts as one, so that only its row is
+        rejected.
+        """
         encoded = pc.dictionary_encode(column)
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         texts: list[str | None] = encoded.dictionary.to_pylist()
@@ -224,12 +231,12 @@ class ColumnMap:
 
 
 def _read_by(spec: Any) -> list[str]:
-    """The columns that a field is made of: none of a constant, or of the row's number."""
+    """Returns the columns that a field is computed from: none for a constant, or for the row's number."""
     return [spec] if isinstance(spec, str) else spec.get("join", [spec["column"]] if "column" in spec else [])
 
 
 def _is_plain(spec: Any) -> bool:
-    """Whether a field is a column as it is."""
+    """Whether a field is an unchanged column."""
     return isinstance(spec, str) or set(spec) == {"column"}
 
 
@@ -244,7 +251,7 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 def _to_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     try:
         return pc.cast(column, pa.float64())
-    except pa.ArrowInvalid:  # what is no number is absent
+    except pa.ArrowInvalid:  # what is not a number is absent
         out: list[float | None] = []
         for value in column.to_pylist():
             try:
@@ -276,7 +283,7 @@ def _check_features(key: str, spec: Any) -> None:
             raise ConfigError(f'{key} = {globs!r}: must be names or globs such as ["C*", "I1"]')
 
 
-# kind -> (options that go with it, what its value must be)
+# kind -> (options allowed with it, check of its value)
 _KINDS: dict[str, tuple[set[str], Callable[[Any], bool]]] = {
     "column": ({"format", "unit"}, lambda v: isinstance(v, str)),
     "constant": (set(), lambda v: isinstance(v, (str, int, float))),
@@ -312,7 +319,7 @@ def _as_text(key: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _scaled(column: pa.ChunkedArray, unit: str) -> pa.ChunkedArray | None:
-    """Numbers as integer ms; None when some are not: then each is read by itself."""
+    """Returns numbers as integer ms; None if some are not numbers: then each is read separately."""
     try:
         if not pa.types.is_floating(column.type):
             whole = pc.cast(column, pa.int64())

@@ -1,4 +1,4 @@
-"""Raw columns of several tables combined, each row to its place."""
+"""Raw columns of several tables combined, with each row in its place."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from streameval.events.fields import by_version, scalars
 from streameval.sources.formats.raw import ByVersion, RawEvents, Rejection, Wants
 from streameval.sources.formats.texts import Ids, Words
 
-PlacedRows = tuple[RawEvents, NDArray[np.int64]]  # rows, and the place of each; -1: it has none, and is left out
+PlacedRows = tuple[RawEvents, NDArray[np.int64]]  # rows, and the index of each; -1: it is left out
 
 
 def blank(n: int, dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
-    """n rows without any field, for what cannot be read."""
+    """Returns n rows without any field, for what cannot be read."""
     columns: dict[str, Any] = {}
     for one in scalars():
         if one.type == "text":
@@ -53,7 +53,7 @@ def by_message(
     dimensions: Sequence[str],
     wants: Wants,
 ) -> RawEvents:
-    """One row per message, whose `kinds` these are: those of the parts, and blank ones where there is a problem."""
+    """Returns one row per message, whose `kinds` these are: those of the parts, and blank ones for problems."""
     bad = np.array(sorted(problems), np.int64)
     features = (wants.hashed, wants.dicts)
     out = merged(
@@ -69,7 +69,7 @@ def by_message(
 
 
 def merged(parts: Sequence[PlacedRows], n: int, dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
-    """The n rows of all parts, every place once."""
+    """Returns the n rows of all parts, every index once."""
     if not parts:
         return blank(n, dimensions, hashed, dicts)
     if len(parts) == 1 and np.array_equal(parts[0][1], np.arange(n)):
@@ -78,7 +78,7 @@ def merged(parts: Sequence[PlacedRows], n: int, dimensions: Sequence[str], hashe
     places = np.concatenate([at for _, at in parts])
     kept = np.flatnonzero(places >= 0)
     order = np.empty(n, np.int64)
-    order[places[kept]] = kept  # of place k, the row of all parts one behind the other
+    order[places[kept]] = kept  # for index k, the row among all parts in order
 
     def column(of: Sequence[Any]) -> Any:
         if isinstance(of[0], Ids):

@@ -1,4 +1,4 @@
-"""Words of several columns numbered by their bytes, for kernels: each column has numbers of its own, from 0 on."""
+"""Words of several columns numbered by their bytes, for kernels: each column has its own numbers, from 0 on."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _KNOWN, _LAST = range(2)
 
 
 class Pool(NamedTuple):
-    """A table of hashes, open addressing, and the words that it leads to."""
+    """A hash table with open addressing, and the words that it points to."""
 
-    cells: NDArray[np.uint64]  # [a power of two, 2]: hash (0: nobody's) and word
-    words: NDArray[np.int64]  # [most, 4]: by word its column, where it stands, its code
-    columns: NDArray[np.int64]  # [columns + 1, 2]: words there are, and the one that was last; behind them: of all
+    cells: NDArray[np.uint64]  # [a power of two, 2]: hash (0: empty) and word
+    words: NDArray[np.int64]  # [most, 4]: for each word its column, start and end, code
+    columns: NDArray[np.int64]  # [columns + 1, 2]: number of words, and the last one; the last row: of all columns
 
     @staticmethod
     def of(columns: int, rows: int) -> Pool:
-        """For so many columns of so many rows; what does not fit is not numbered."""
+        """Returns a pool for `columns` columns of `rows` rows; what does not fit is not numbered."""
         size = 64
         while size < min(2 * columns * rows, _MOST):
             size *= 2
@@ -36,7 +36,7 @@ class Pool(NamedTuple):
         return Pool(np.zeros((size, 2), np.uint64), np.empty((size // 2, 4), np.int64), known)
 
     def column(self, codes: NDArray[np.int64], column: int, text: bytes | bytearray) -> Words:
-        """A column by its codes (-1: none), out of the text that was read."""
+        """Returns a column from its codes (-1: none) and the text that was read."""
         known = self.words[: int(self.columns[-1, _KNOWN])]
         mine = known[known[:, _COLUMN] == column, _START:_CODE]
         return Words(codes.astype(np.int32), [text[a:b].decode() for a, b in mine.tolist()])
@@ -58,7 +58,9 @@ def intern(
     words: NDArray[np.int64],
     columns: NDArray[np.int64],
 ) -> int:
-    """The number of the word between two addresses in the text that begins at `text`, of a column; -1: there is no room for one more."""
+    """Returns the number of a column's word between two addresses, in the text at `text`; -1: there is no room for a
+    new one.
+    """
     last = columns[column, _LAST]
     if last >= 0 and _is_same(text, start, end, words, last):
         return int(words[last, _CODE])

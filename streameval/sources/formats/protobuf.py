@@ -1,8 +1,8 @@
 """Protobuf messages of one schema to a table of columns, parsed by Google's library, the schema compiled by its protoc.
 
 A field of a message within the event is a column with a dotted name; a map, and `google.protobuf.Struct`, is a map
-column. A field without presence (proto3's plain ones) that is not there has its default: a number is 0, a switch is
-false, and an empty text is absent. So what may be absent must be `optional`, or a wrapper type.
+column. A missing field without presence (proto3's plain ones) has its default: a number is 0, a boolean is false, and
+an empty text is absent. So fields that may be absent must be `optional`, or have a wrapper type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streameval.sources.formats.raw import Rejection
 _MAIN = "streameval_event.proto"
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 _WRAPPERS = {f"google.protobuf.{kind}Value" for kind in _WRAPPED}
-_MOST_INDEXES = 16  # messages within messages that an event's type may stand in
+_MOST_INDEXES = 16  # levels of nesting of an event's type
 # descriptor.proto, FieldDescriptorProto.Type
 _INTEGERS = dict.fromkeys((3, 5, 7, 13, 15, 16, 17, 18), pa.int64()) | dict.fromkeys((4, 6), pa.uint64())
 _PLAIN = {1: pa.float64(), 2: pa.float64(), 8: pa.bool_(), 9: pa.string(), 12: pa.binary(), **_INTEGERS}
@@ -36,7 +36,7 @@ _FOREVER = 1 << 62  # ms
 
 
 def reader(schema: Schema) -> ProtobufReader:
-    """How messages of a schema are read. Raises UnusableSchemaError."""
+    """Returns the reader for a schema. Raises UnusableSchemaError."""
     if find_spec("google") is None or find_spec("google.protobuf") is None or find_spec("grpc_tools") is None:
         raise UnusableSchemaError("Protobuf needs its library and compiler: pip install 'streameval[protobuf]'")
     if schema.type != "PROTOBUF":
@@ -45,7 +45,7 @@ def reader(schema: Schema) -> ProtobufReader:
         return ProtobufReader(schema)
     except UnusableSchemaError:
         raise
-    except Exception as error:  # whatever the library has to say about what is no schema
+    except Exception as error:  # whatever the library raises for an invalid schema
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
@@ -56,7 +56,7 @@ class ProtobufReader(Reader):
         from google.protobuf import descriptor_pool
 
         self._pool = descriptor_pool.DescriptorPool()
-        self._maps: set[str] = set()  # full names of the messages that are entries of maps
+        self._maps: set[str] = set()  # full names of the messages that are map entries
         for file in _compiled(schema):
             for message in file.message_type:
                 self._without_maps(message, file.package)
@@ -65,7 +65,9 @@ class ProtobufReader(Reader):
         self._types: dict[tuple[int, ...], Any] = {}
 
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
-        """The messages data[starts[k]:ends[k]]: a table of those that are whole for each type, and what is wrong with the others."""
+        """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones for each type, and the problems of
+        the others.
+        """
         from google.protobuf.message import DecodeError
 
         problems: dict[int, Rejection] = {}
@@ -83,12 +85,12 @@ class ProtobufReader(Reader):
         return [nothing, *(self._table(kind, some) for kind, some in events.items())]
 
     def _table(self, kind: Any, some: list[tuple[int, Any]]) -> Read:
-        """Messages of one type, with their numbers."""
+        """Reads messages of one type, with their numbers."""
         problems: dict[int, Rejection] = {}
         columns: dict[str, pa.Array] = {}
         try:
             self._take([event for _, event in some], kind.DESCRIPTOR, "", columns, ())
-        except _UNREADABLE:  # some of them must not harm the others
+        except _UNREADABLE:  # bad ones must not affect the others
             problems = {k: why for k, event in some if (why := self._why_not(event)) is not None}
             some = [(k, event) for k, event in some if k not in problems]
             columns.clear()
@@ -97,7 +99,7 @@ class ProtobufReader(Reader):
         return Read(table, np.array([k for k, _ in some], np.int64), problems)
 
     def _why_not(self, event: Any) -> Rejection | None:
-        """Why a message that is whole cannot be read, if it cannot."""
+        """Returns why a complete message cannot be used, or None."""
         try:
             self._take([event], event.DESCRIPTOR, "", {}, ())
         except _UNREADABLE as error:
@@ -105,7 +107,9 @@ class ProtobufReader(Reader):
         return None
 
     def _without_maps(self, message: Any, scope: str) -> None:
-        """A map is a list of entries on the wire. Read as one it keeps its order, in which features are learned."""
+        """Turns maps into lists of entries, as they are encoded. This keeps their order, in which features are
+        learned.
+        """
         name = f"{scope}.{message.name}" if scope else message.name
         if message.options.map_entry:
             message.options.ClearField("map_entry")
@@ -114,7 +118,7 @@ class ProtobufReader(Reader):
             self._without_maps(inner, name)
 
     def message_type(self, indexes: tuple[int, ...]) -> Any:
-        """The class of messages that the indexes of a message name. Raises ValueError."""
+        """Returns the message class that the indexes of a message select. Raises ValueError."""
         from google.protobuf import message_factory
 
         if indexes not in self._types:
@@ -132,7 +136,7 @@ class ProtobufReader(Reader):
     def _take(
         self, events: Sequence[Any], kind: Any, prefix: str, out: dict[str, pa.Array], within: tuple[str, ...]
     ) -> None:
-        """The fields of messages (None: not there) as columns."""
+        """Adds the fields of messages (None: missing) as columns."""
         for one in kind.fields:
             whole = f"{prefix}{one.name}"
             repeated = one.is_repeated
@@ -160,7 +164,7 @@ class ProtobufReader(Reader):
     def _message(
         self, given: Sequence[Any], kind: Any, name: str, out: dict[str, pa.Array], within: tuple[str, ...]
     ) -> None:
-        """The columns of a field that is a message."""
+        """Adds the columns of a field that is a message."""
         if kind.full_name == "google.protobuf.Timestamp":
             times = [None if v is None else _milliseconds(v) for v in given]
             out[name] = pa.array(times, pa.int64()).cast(pa.timestamp("ms"))
@@ -176,13 +180,13 @@ class ProtobufReader(Reader):
 
 
 def _milliseconds(time: Any) -> int:
-    """Of a Timestamp; one that no clock has stays what it is, out of range."""
+    """Converts a Timestamp to ms; an impossible one stays out of range."""
     ms: int = time.seconds * 1000 + time.nanos // 1_000_000
     return min(max(ms, -_FOREVER), _FOREVER)
 
 
 def _given(events: Sequence[Any], field: Any) -> list[Any]:
-    """The values of a field; None where it is absent."""
+    """Returns the values of a field; None where it is absent."""
     name = field.name
     if field.has_presence:
         return [getattr(e, name) if e is not None and e.HasField(name) else None for e in events]
@@ -190,7 +194,7 @@ def _given(events: Sequence[Any], field: Any) -> list[Any]:
 
 
 def _map(given: Sequence[Any], entry: Any) -> pa.Array:
-    """A map column of lists of entries; an empty map is one that is absent, as on the wire."""
+    """Returns a map column from lists of entries; an empty map counts as absent, as in the encoding."""
     value = entry.fields_by_name["value"]
     text = str if entry.fields_by_name["key"].type != _STRING else None
     keys: list[str] = []
@@ -214,7 +218,9 @@ def _map(given: Sequence[Any], entry: Any) -> pa.Array:
 
 
 def _plain_value(value: Any) -> Any:
-    """A text, a number or a list of texts out of a message with one `oneof`, or with one list; None: none of these."""
+    """Returns a text, a number or a list of texts from a message with one `oneof`, or with one list; None: none of
+    these.
+    """
     for kind, given in value.ListFields() or _set_to_default(value):
         if kind.type == _MESSAGE and not kind.is_repeated:
             return _plain_value(given)
@@ -235,7 +241,7 @@ def _set_to_default(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _union(items: Sequence[Any]) -> pa.Array:
-    """Texts, numbers and lists of texts in one column."""
+    """Returns texts, numbers and lists of texts in one column."""
     codes = [1 if isinstance(v, (int, float)) else 2 if isinstance(v, list) else 0 for v in items]
     children = [
         pa.array([v if isinstance(v, str) else None for v in items], pa.string()),
@@ -246,7 +252,9 @@ def _union(items: Sequence[Any]) -> pa.Array:
 
 
 def _compiled(schema: Schema) -> list[Any]:
-    """The descriptors of a schema's file, which is the last, and of those that it imports. Raises UnusableSchemaError."""
+    """Returns the descriptors of a schema's file, which is the last one, and of its imports. Raises
+    UnusableSchemaError.
+    """
     from google.protobuf import descriptor_pb2
 
     with tempfile.TemporaryDirectory(prefix="streameval-proto-") as name:
@@ -258,7 +266,7 @@ def _compiled(schema: Schema) -> list[Any]:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
         out = folder / "descriptors"
-        # its own process: the compiler says on its standard error what is wrong
+        # in its own process, because the compiler reports errors on standard error
         arguments = [
             "-m",
             "grpc_tools.protoc",
@@ -276,7 +284,7 @@ def _compiled(schema: Schema) -> list[Any]:
 
 
 def _indexes(data: bytes, at: int, end: int) -> tuple[tuple[int, ...], int]:
-    """(which message of the schema it is, where it begins). Raises ValueError."""
+    """Returns (indexes that select the message type, start of the message). Raises ValueError."""
     count, at = _zigzag(data, at, end)
     if not 0 <= count <= _MOST_INDEXES:
         raise ValueError(f"{count} indexes of its message type")

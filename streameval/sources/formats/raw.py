@@ -1,7 +1,8 @@
-"""Events between the decoder's two halves: columns of n rows as they were written, checked and turned into `events`.
+"""The form of events between the decoder's two halves: columns of n rows as they were written, checked and turned into
+`events`.
 
-Every format ends here, so there is one set of rules and reasons. A rule is a mask over the column; the first rule that
-a row breaks sends it to the dead letters.
+Every format ends here, so there is a single set of rules and reasons. A rule is a mask over the column; the first rule
+that a row breaks sends it to the dead letters.
 """
 
 from __future__ import annotations
@@ -31,31 +32,33 @@ from streameval.sources.formats.texts import Ids, Words, compacted
 
 _IMPRESSION, _CLICK = 1, 2
 IDS = ("impression_id", "user_id", "request_id", "item_id", "query_id")  # texts that are hashed; the others are words
-_MANY_PAIRS = 1 << 20  # of models and versions, beyond which they are sorted
-EARLIEST = 946_684_800_000  # ms: 2000-01-01, which in seconds is a day of January 1970
+_MANY_PAIRS = 1 << 20  # of models and versions, above which they are sorted
+EARLIEST = 946_684_800_000  # ms: 2000-01-01, which in seconds is a day in January 1970
 Rejection = tuple[str, str, str]  # reason, field, message
 
 
 def most_events(max_message: int) -> int:
-    """Events that one message may hold. No event is written in 16 bytes; what claims to be is made to fill memory."""
+    """Returns how many events a message may contain. No event has only 16 bytes; smaller ones are made up to fill
+    memory.
+    """
     return max(1, max_message // 16)
 
 
 def too_large(size: int, longest: int) -> Rejection:
-    """What is wrong with a message or row of so many bytes."""
+    """Returns the rejection of a message or row with this size in bytes."""
     return "too_large", "", f"{size} bytes: longer than kafka.max_message = {longest}"
 
 
 class Wants(NamedTuple):
-    """What is read of events beside what always is."""
+    """What is read of events besides the fields that are always read."""
 
     hashed: bool  # features as hashed columns
     dicts: bool  # features as dicts
-    names: bool  # ids as they were written
+    names: bool  # ids as text
 
 
 class ByVersion(NamedTuple):
-    """A field that gives numbers to versions, flat: the row, the version, the number."""
+    """A field with one number per version, flat: row, version, number."""
 
     row: NDArray[np.int64]
     version: pa.Array | Words
@@ -66,11 +69,11 @@ class ByVersion(NamedTuple):
 class RawEvents:
     """n rows."""
 
-    kind: NDArray[np.int8]  # 0: by the fields of the event
+    kind: NDArray[np.int8]  # 0: determined by the fields of the event
     ts: NDArray[np.int64]
     has_ts: NDArray[np.bool_]
-    # the other scalar fields by name: texts as Arrow strings (null: absent), or as `Ids` and `Words`; numbers as float64 (NaN),
-    # labels as int8 (-1)
+    # the other scalar fields by name: texts as Arrow strings (null: absent), or as `Ids` and `Words`; numbers as
+    # float64 (NaN: absent), labels as int8 (-1: absent)
     columns: dict[str, Any]
     by_version: dict[str, ByVersion]  # `fields.by_version`, by name
     slices: list[pa.Array | Words]  # one string column for every configured dimension
@@ -82,7 +85,7 @@ class RawEvents:
         return len(self.ts)
 
     def encoded(self) -> RawEvents:
-        """The same with every text as `Ids` or `Words`."""
+        """Returns the events with every text as `Ids` or `Words`."""
         columns = dict(self.columns)
         for one in fields.scalars():
             column = columns.get(one.name)
@@ -94,7 +97,7 @@ class RawEvents:
 
 @dataclass(frozen=True, slots=True)
 class CheckRules:
-    """What the checks need to know."""
+    """Parameters of the checks."""
 
     catalog: Catalog
     latest: int  # ms: no event may be later
@@ -103,7 +106,7 @@ class CheckRules:
 
 
 class Assembled(NamedTuple):
-    """What n rows in arrival order come to; `candidates`: impressions that were not shown."""
+    """The result for n rows in arrival order; `candidates`: impressions that were not shown."""
 
     impressions: Impressions
     candidates: Impressions
@@ -112,7 +115,7 @@ class Assembled(NamedTuple):
 
 
 def assemble(raw: RawEvents, rules: CheckRules) -> Assembled:
-    """The good rows of n in arrival order, and what is wrong with the others."""
+    """Returns the good rows of n in arrival order, and what is wrong with the others."""
     raw, problems = raw.encoded(), dict(raw.problems)
     n = len(raw)
     bad = np.zeros(n, bool)
@@ -135,7 +138,7 @@ def assemble(raw: RawEvents, rules: CheckRules) -> Assembled:
         lambda i: f"ts = {raw.ts[i]}: further ahead of the clock than join.max_future allows (latest {rules.latest})",
     )
     for one in fields.scalars():
-        if one.type == "number" and one.bounded:  # of integers the decoders have said so already
+        if one.type == "number" and one.bounded:  # for integers the decoders have checked it already
             _check_range(one, raw.columns[one.name], imp if one.of == (fields.IMPRESSION,) else ~imp, check)
     for one in fields.by_version():
         if raw.by_version[one.name].row.size:
@@ -198,7 +201,7 @@ def _check_ids(raw: RawEvents, imp: NDArray[np.bool_], check: Callable[..., None
 def _check_range(
     one: fields.Field, value: NDArray[np.float64], where: NDArray[np.bool_], check: Callable[..., None]
 ) -> None:
-    """NaN stands for absent by now; a NaN or infinity that was written is a problem already."""
+    """Here NaN means absent; a NaN or infinity in the input is a problem already."""
     wrong = (value > one.high) | (value <= one.low if one.above else value < one.low)
     check(where & wrong, "out_of_range", one.name, lambda i: f"{one.name} = {value[i]}: must be {one.range}")
 
@@ -213,7 +216,7 @@ def _check_versions(one: fields.Field, given: ByVersion, imp: NDArray[np.bool_],
 
 
 def _check_unit_of_time(ts: NDArray[np.int64], check: Callable[..., None]) -> None:
-    """No log is older than 2000, and none of 2000 or later, in ms, looks like one written in another unit."""
+    """No log is older than 2000, and no ms time from 2000 on looks like one in another unit."""
 
     def say(what: str) -> Callable[[int], str]:
         return lambda i: (
@@ -244,12 +247,14 @@ def _impressions(raw: RawEvents, rules: CheckRules, rows: NDArray[np.int64]) -> 
 
 
 def _candidates(raw: RawEvents, rules: CheckRules, rows: NDArray[np.int64]) -> Impressions:
-    """Impressions that were not shown: no label, no slices (their values must not take the room of shown ones), no features."""
+    """Returns impressions that were not shown: no label, no slices (their values must not displace those of shown
+    ones), no features.
+    """
     return _scored(raw, rows, rules.catalog) if rows.size else NO_IMPRESSIONS
 
 
 def _scored(raw: RawEvents, rows: NDArray[np.int64], catalog: Catalog) -> Impressions:
-    """What impressions and candidates have alike."""
+    """Returns what impressions and candidates have in common."""
     columns = raw.columns
     series = _series(columns["model"].take(rows), columns["model_version"].take(rows), catalog)
     query = columns["query_id"].hashes[rows]
@@ -283,9 +288,9 @@ def _carried(raw: RawEvents, rows: NDArray[np.int64], kind: fields.Kind) -> dict
 
 
 def _series(model: Words, version: Words, catalog: Catalog) -> NDArray[np.int32]:
-    """`model` and `version`: with values that are all there."""
+    """`model` and `version`: all of their values occur."""
     no_model, no_version = (str(fields.FIELDS[name].default) for name in ("model", "model_version"))
-    models, versions = [*model.values, no_model], [*version.values, no_version]  # the last one: of code -1
+    models, versions = [*model.values, no_model], [*version.values, no_version]  # the last one: for code -1
     width = len(versions)
     pair = (model.codes % len(models)).astype(np.int64) * width + version.codes % width
     if width * len(models) <= _MANY_PAIRS:
@@ -301,10 +306,12 @@ def _series(model: Words, version: Words, catalog: Catalog) -> NDArray[np.int32]
 
 
 def _slice_codes(words: Words, dimension: int, catalog: Catalog, absent: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """Value codes of what `slices` says, with values that are all there; `absent`: of events whose slices say nothing, or "" (None: `__missing__`)."""
+    """Returns value codes of `slices`, all of whose values occur; `absent`: the codes for events without a value, or
+    with "" (None: `__missing__`).
+    """
     if absent is not None and words.absent:
         return absent
-    # the last one: of code -1
+    # the last one: for code -1
     codes = np.array([catalog.value_code(dimension, v) if v else 0 for v in words.values] + [0], np.int64)
     out: NDArray[np.int64] = codes[words.codes]
     if absent is not None:
@@ -320,9 +327,9 @@ def _by_series(
     catalog: Catalog,
     without_own: NDArray[np.bool_] | None,
 ) -> Shadow | None:
-    """The numbers of some rows by series, a version being one of the row's model; None when there is none.
+    """Returns the numbers of some rows by series, where a version belongs to the row's model; None if there is none.
 
-    `series`: of the rows; `without_own`: rows that leave out what is given to their own series.
+    `series`: of the rows; `without_own`: rows without the number of their own series.
     """
     if not given.row.size or not rows.size:
         return None

@@ -1,4 +1,4 @@
-"""JSON messages to raw columns: what is plain by the kernel (`scan_events`), the rest by msgspec (`json`)."""
+"""JSON messages to raw columns: plain ones by the kernel (`scan_events`), the rest by msgspec (`json`)."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ class WantedOfJson(NamedTuple):
 
     dimensions: tuple[str, ...]  # of slices
     hashed: bool  # features as hashed columns
-    dicts: bool  # features as dicts, which only msgspec makes
-    names: bool  # ids as they were written
+    dicts: bool  # features as dicts, which only msgspec creates
+    names: bool  # ids as text
     max_message: int  # bytes
     kernel: bool  # False: everything by msgspec
 
 
 class JsonEvents(NamedTuple):
-    """Rows, and where each came from."""
+    """Rows, and the origin of each."""
 
     raw: RawEvents
-    message: NDArray[np.int64]  # number of the message that held the row
-    element: Callable[[int], bytes | None]  # a row's own bytes, if it is out of an array
+    message: NDArray[np.int64]  # number of the message that contained the row
+    element: Callable[[int], bytes | None]  # a row's own bytes, if it is from an array
 
 
 def read(values: Sequence[bytes | None], kinds: Sequence[int] | NDArray[np.int8], wanted: WantedOfJson) -> JsonEvents:
-    """One row per object; a message that is an array gives one row per element. `kinds` by message."""
+    """Returns one row per object; a message that is an array gives one row per element. `kinds` by message."""
     layout = layout_of(tuple(FIELDS.values()), wanted.dimensions) if wanted.kernel and not wanted.dicts else None
     kind = np.asarray(kinds, np.int8)
     if layout is None or not values:
@@ -72,7 +72,9 @@ def read(values: Sequence[bytes | None], kinds: Sequence[int] | NDArray[np.int8]
 
 
 def _as_one(values: Sequence[bytes | None], max_message: int) -> tuple[bytes, NDArray[np.int64], NDArray[np.bool_]]:
-    """(all messages in one text with `PADDING` behind it, where each begins and ends [n, 2], which are too short or too long)."""
+    """Returns (all messages in one text followed by `PADDING`, start and end of each [n, 2], which ones are too short
+    or too long).
+    """
     if isinstance(values, Lines):  # they are one text already
         return values.text, values.bounds, (values.sizes == 0) | (values.sizes > max_message)
     present = [value or b"" for value in values] if None in values else cast(Sequence[bytes], values)
@@ -88,8 +90,8 @@ def _as_one(values: Sequence[bytes | None], max_message: int) -> tuple[bytes, ND
 def _elements(
     text: bytes, rows: EventRows, places: NDArray[np.int64], others: dict[int, bytes]
 ) -> Callable[[int], bytes | None]:
-    """The texts of elements: of the rows that are at these places (-1: nowhere), and of others. Looked up when asked for, which is
-    rare; without arrays nothing is kept.
+    """Returns a function for the texts of elements: of rows with these indexes (-1: none), and of others. They are
+    looked up on demand, which is rare; without arrays nothing is kept.
     """
     if not rows.element.any():
         return others.get

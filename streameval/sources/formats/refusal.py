@@ -1,4 +1,4 @@
-"""What is wrong with a JSON event, in words: the field, the value that it has, and what it must be."""
+"""What is wrong with a JSON event, in words: the field, its value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MUST_BE = {
 
 
 def of_json(error: Exception, event: bytes) -> Rejection:
-    """Why msgspec refused these bytes with that error."""
+    """Returns why msgspec rejected these bytes with that error."""
     text = str(error)
     if not isinstance(error, msgspec.ValidationError):
         return "malformed", "", f"not JSON: {text[:200]}"
@@ -39,7 +39,7 @@ def of_json(error: Exception, event: bytes) -> Rejection:
         if field is None:
             return reason, "", f"{_json(value)}: {what}"
         return reason, field.name, _words(field, value[field.name], what)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # no value to show, such as a number beyond all floats
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):  # no value to show: say, a number beyond all floats
         return (reason, "", what) if field is None else (reason, field.name, f"{field.name}: must be {what}")
 
 

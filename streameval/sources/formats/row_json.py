@@ -1,4 +1,4 @@
-"""Rows of a table as JSON objects: the form in which a dead letter out of Arrow or Parquet is whole."""
+"""Rows of a table as JSON objects: the complete form of a dead letter from Arrow or Parquet."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ERRORS = (ValueError, OverflowError, TypeError, pa.ArrowException)
 
 
 def rows_as_json(table: pa.Table, rows: Sequence[int]) -> list[bytes]:
-    """Each row without its nulls; what Python or JSON has no value for is text."""
+    """Returns each row without its nulls; values that Python or JSON cannot represent become text."""
     if not rows:
         return []
     try:
         objects = table.take(rows).to_pylist()
         return [_encode({name: value for name, value in row.items() if value is not None}) for row in objects]
-    except _ERRORS:  # a time out of range, a text that is not UTF-8: each cell by itself
+    except _ERRORS:  # a time out of range, text that is not UTF-8: each cell separately
         return [_encode(_cells(table, row)) for row in rows]
 
 
@@ -43,7 +43,7 @@ def _value(column: pa.ChunkedArray, row: int) -> Any:
             return {"base64": base64.b64encode(cell.cast(pa.large_binary()).as_py()).decode()}
     except _ERRORS:
         pass
-    return str(column.slice(row, 1).to_string())  # Arrow's own way to write it, for people
+    return str(column.slice(row, 1).to_string())  # Arrow's own form for display
 
 
 def _encode(value: Any) -> bytes:

@@ -1,9 +1,10 @@
-"""Events straight from the bytes of JSON objects to columns, without a Python object each: one pass, no lock held.
+"""Events straight from the bytes of JSON objects to columns, without a Python object each: in a single pass, without
+the interpreter's lock.
 
-The kernel reads the plain case of every field of the table (`events.fields`). Whatever it does not know for certain (an
-escape, a field twice, a type that is not the field's, a number out of its range or of more than 19 digits, text that is not
-UTF-8, something that is no object) makes it leave that row, whole, to the slow decoder (`json`), which also words what is
-wrong with it. So the two can differ in speed only.
+The kernel reads the plain case of every field of the table (`events.fields`). If it meets anything else (an escape, a
+repeated field, a type that is not the field's, a number out of its range or of more than 19 digits, text that is not
+UTF-8, something that is not an object), it leaves that row as a whole to the slow decoder (`json`), which also
+describes what is wrong with it. So the two can differ only in speed.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ from streameval.sources.formats.scan_features import FeatureColumns, scan_object
 from streameval.sources.formats.scanned import VERSIONS_AT_MOST, Messages, ScannedColumns, give_back
 
 _MOST_DIGITS = 18
-_MOST_MEMBERS = 64  # whose place is remembered
+_MOST_MEMBERS = 64  # members whose position is remembered
 
 
 def scan(messages: Messages, layout: EventLayout) -> tuple[ScannedColumns, Pool, FeatureColumns]:
-    """The columns of the messages that are not `hard` after it."""
+    """Returns the columns of the messages; those that it could not read are marked as `hard`."""
     out = ScannedColumns.of(layout, messages, 5)  # the shortest number of a version is `"":0,`
     words = len(layout.words) + layout.dimensions
     pool = Pool.of(words + len(layout.by_version), len(messages.bounds))
@@ -101,7 +102,7 @@ def which_name(
     first: int,
     last: int,
 ) -> int:
-    """Which of the names from `first` to `last` - 1 stands there; -1: none."""
+    """Returns which of the names from `first` to `last` - 1 is there; -1: none."""
     for k in range(first, last):
         if _is_name(start, end, names, text, k):
             return k
@@ -110,7 +111,7 @@ def which_name(
 
 @numba.njit(cache=True, nogil=True)
 def _number_of(i: int, end: int, kind: int, limits: NDArray[np.float64], field: int) -> tuple[int, float]:
-    """(where the value ends that begins at i, the number); -1: not one of the field's."""
+    """Returns (end of the value that begins at i, the number); -1: not valid for the field."""
     if kind == LABEL and (is_word(i, end, TRUE) or is_word(i, end, FALSE)):
         return (i + 4, 1.0) if load8(i) == SMALL_T else (i + 5, 0.0)
     if not (load8(i) == MINUS or ZERO <= load8(i) <= NINE):
@@ -132,7 +133,7 @@ def _number_of(i: int, end: int, kind: int, limits: NDArray[np.float64], field: 
 
 @numba.njit(cache=True, nogil=True)
 def _time_of(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
-    """(where the time ends that begins at i, ms); -1: not plain."""
+    """Returns (end of the time that begins at i, ms); -1: not plain."""
     if load8(i) == QUOTE:
         close = string_end(i + 1, end, ascii_only)
         if close < 0:
@@ -144,7 +145,9 @@ def _time_of(i: int, end: int, ascii_only: bool) -> tuple[int, int]:
 
 @numba.njit(cache=True, nogil=True)
 def integer_of(i: int, end: int) -> tuple[int, int]:
-    """(where the integer ends that begins at i, it); -1: none. What follows its digits is the caller's business."""
+    """Returns (end of the integer that begins at i, its value); -1: there is none. The caller checks what follows its
+    digits.
+    """
     negative = load8(i) == MINUS
     if negative:
         i += 1
@@ -167,11 +170,12 @@ def _scan(
     pool: Pool,
     features: FeatureColumns,
 ) -> None:
-    """Reads what is plain. A row that turns out hard gives back what it had written.
+    """Reads plain messages. A row that turns out to be hard is cleared.
 
-    `rows`: the first of codes in `out.whole`, how many columns of words there are, the first of spans (-1: nobody wants them).
+    `rows`: the first row of codes in `out.whole`, the number of columns of words, and the first row of spans (-1: not
+    needed).
     """
-    # taken apart here: a field read in the loop costs twice the rest of it
+    # unpacked here: reading a field in the loop costs twice as much as the rest of it
     data, bounds, hard, ascii_only, want_features, _ = messages
     start_of_all, known_text = address_of(data), address_of(text)
     whole, real, versions, version_numbers, used = out
@@ -193,7 +197,7 @@ def _scan(
         i = after_space(start_of_all + bounds[row, 0], end)
         good = i < end and load8(i) == OPEN
         more = good
-        inside = -1  # the field whose object is being read, within the event's
+        inside = -1  # the field whose object, within the event's, is being read
         member = nested = 0
         seen = seen_inside = np.uint64(0)
         if good:
@@ -202,8 +206,8 @@ def _scan(
                 more = False
                 i += 1
         while more:
-            more = good = False  # until this member is read to its end
-            # as a rule what stood here in the message before
+            more = good = False  # until this member has been read completely
+            # usually the member that was here in the previous message
             guess = -1
             if inside < 0:
                 if member < _MOST_MEMBERS:
@@ -233,7 +237,7 @@ def _scan(
                 slot = names[field, PLACE] if field >= 0 else -1
                 if field >= 0:
                     bit = np.uint64(1) << np.uint64(field)
-                    if seen & bit:  # the last one would win: rare, and not the kernel's business
+                    if seen & bit:  # the last one would win: rare, and left to the slow decoder
                         break
                     seen |= bit
                 if field < 0 or c == SMALL_N:
@@ -317,7 +321,7 @@ def _scan(
                     elif is_word(i, end, TRUE) or is_word(i, end, FALSE):
                         word_end = i = i + (4 if c == SMALL_T else 5)
                     else:
-                        i, _ = integer_of(i, end)  # a whole number is its own text
+                        i, _ = integer_of(i, end)  # an integer is its own text
                         word_end = i
                     if word_end < 0:
                         break
@@ -360,4 +364,4 @@ def _scan(
         for k in range(used.size):
             used[k] = used_before[k]
         give_back(row, codes, codes + word_columns, whole, real)
-        known[0, 0], known[0, 1] = 0, -1  # a name of features may be there twice
+        known[0, 0], known[0, 1] = 0, -1  # a name of features may be repeated

@@ -1,8 +1,8 @@
 """Hashed features straight from the bytes of JSON objects, without a Python object per feature.
 
-The kernel reads the plain case: an object of strings without escapes, numbers, booleans, nulls and lists of such strings.
-Whatever else it meets (an escape, nesting, a name twice, a number of more than 19 digits, text that is not UTF-8) makes
-it hand that row, whole, to `features.from_objects`, so the two can differ in speed only.
+The kernel reads the plain case: an object of strings without escapes, numbers, booleans, nulls and lists of such
+strings. If it meets anything else (an escape, nesting, a repeated name, a number of more than 19 digits, text that is
+not UTF-8), it leaves that row as a whole to `features.from_objects`, so the two can differ only in speed.
 """
 
 from __future__ import annotations
@@ -42,26 +42,28 @@ from streameval.sources.formats.json_text import (
 )
 
 _ABSENT = 0
-MAX_NAMES = 256  # every name is compared with those before it; longer objects go the slow way
+MAX_NAMES = 256  # every name is compared with those before it; longer objects are read in the slow way
 _EQUALS = 61
 
 Wrong = tuple[str, str]  # reason, message
 
 
 class FeatureColumns(NamedTuple):
-    """Where the kernel writes entries, and what it remembers of names."""
+    """The kernel's output of entries, and the names that it remembers."""
 
     entry: NDArray[np.uint64]  # their hashed names
     value: NDArray[np.float64]  # by entry
     names: NDArray[
         np.int64
-    ]  # where the names of the row before begin and end; behind the last one: an end before its beginning
-    mixed: NDArray[np.uint64]  # [MAX_NAMES]: hashes of those of a row
-    scratch: NDArray[np.uint8]  # for a name and a text
+    ]  # start and end of the names of the previous row; after the last one: an end before its start
+    mixed: NDArray[np.uint64]  # [MAX_NAMES]: hashes of a row's names
+    scratch: NDArray[np.uint8]  # buffer for a name and a text
 
     @staticmethod
     def of(size: int, shortest: int) -> FeatureColumns:
-        """Room for the entries of so many bytes of objects, each of `shortest` at least; pages never written to take no memory."""
+        """Returns columns for the entries in `size` bytes of objects, each of at least `shortest`; pages never written
+        to take no memory.
+        """
         room = size // shortest + 1
         names = np.full((MAX_NAMES + 1, 2), (0, -1))  # none
         return FeatureColumns(
@@ -74,7 +76,7 @@ class FeatureColumns(NamedTuple):
 
 
 def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
-    """(features of n rows, where there is an object, what is wrong by bad row); b"" and null are absent."""
+    """Returns (features of n rows, which rows have an object, problems by bad row); b"" and null are absent."""
     n = len(texts)
     joined = b"".join(texts)
     data = np.frombuffer(joined + PADDING, np.uint8)
@@ -91,7 +93,7 @@ def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[
 
 
 def is_utf8(text: bytes) -> bool:
-    """Whether it is."""
+    """Whether the bytes are valid UTF-8."""
     if text.isascii():
         return True
     try:
@@ -109,7 +111,7 @@ def _with_hard(
     value: NDArray[np.float64],
     state: NDArray[np.int8],
 ) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
-    """The rows that the kernel left, read by msgspec and put between the others."""
+    """Returns the rows that the kernel left, read by msgspec, merged with the others."""
     wrong: dict[int, Wrong] = {}
     objects = []
     for row in hard.tolist():
@@ -154,7 +156,7 @@ def _indptr(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @numba.njit(inline="always")
 def _copy(start: int, end: int, to: int) -> int:
-    """Copies the bytes between two addresses to a third, and some more behind them; returns where they end there."""
+    """Copies the bytes between two addresses to a third, and some more after them; returns the end of the copy."""
     k = 0
     while start + k < end:
         store64(to + k, load64(start + k))
@@ -164,7 +166,7 @@ def _copy(start: int, end: int, to: int) -> int:
 
 @numba.njit(cache=True, nogil=True)
 def one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) -> np.uint64:
-    """The hash of `name=text`; `scratch`: room for them."""
+    """Returns the hash of `name=text`; `scratch`: a buffer for them."""
     at = _copy(name, name_end, scratch)
     store64(at, np.uint64(_EQUALS))
     return hash_at(scratch, _copy(text, text_end, at + 1))
@@ -172,7 +174,7 @@ def one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) ->
 
 @numba.njit(inline="always")
 def _known_size(i: int, end: int, names: NDArray[np.int64], k: int) -> int:
-    """The length of the k-th name of the row before, if `"name":` stands at i as it did there; -1: something else does."""
+    """Returns the length of the k-th name of the previous row if `"name":` is at i, too; -1: it is not."""
     before = names[k, 0]
     size = names[k, 1] - before
     if size < 0 or i + size + 3 > end or not is_same(i, before - 1, size + 3):
@@ -190,7 +192,7 @@ def _mix(start: int, end: int) -> np.uint64:
 
 @numba.njit(cache=True, nogil=True)
 def is_there_twice(names: NDArray[np.int64], mixed: NDArray[np.uint64], n: int) -> bool:
-    """Whether two of a row's first n names are the same (or hash alike, which is as rare)."""
+    """Whether two of a row's first n names are equal (or have equal hashes, which is as rare)."""
     for k in range(n):
         mixed[k] = _mix(names[k, 0], names[k, 1])
         for j in range(k):
@@ -211,9 +213,9 @@ def scan_object(
     scratch: int,
     used: int,
 ) -> tuple[int, int]:
-    """(where the object ends that begins at i, entries in use after it); -1: not plain, or no object.
+    """Returns (end of the object that begins at i, entries in use after it); -1: not plain, or not an object.
 
-    Arrays, and the address `scratch`: of `FeatureColumns`.
+    The arrays, and the address `scratch`, are those of `FeatureColumns`.
     """
     if load8(i) != OPEN:
         return -1, used
@@ -221,7 +223,7 @@ def scan_object(
     if i < end and load8(i) == CLOSE:
         names[0, 0], names[0, 1] = 0, -1
         return i + 1, used
-    as_before = True  # the names: then none is there twice, as none was
+    as_before = True  # the names equal those of the previous row, so none is repeated
     n = 0
     while True:
         if n == MAX_NAMES:
@@ -306,7 +308,7 @@ def _scan(
     lengths: NDArray[np.int64],
     state: NDArray[np.int8],
 ) -> int:
-    """Fills the columns, and says how many entries there are. A row that turns out hard gives back what it had written."""
+    """Fills the columns; returns the number of entries. A row that turns out to be hard is cleared."""
     entry, value, names, mixed, scratch = out
     text, scratch_at = address_of(data), address_of(scratch)
     used = 0
@@ -324,6 +326,6 @@ def _scan(
             else:
                 state[row] = HARD
                 used = before
-                names[0, 0], names[0, 1] = 0, -1  # one may be there twice
+                names[0, 0], names[0, 1] = 0, -1  # one may be repeated
         lengths[row] = used - before
     return used

@@ -16,32 +16,34 @@ from streameval.sources.formats.raw import ByVersion, RawEvents
 from streameval.sources.formats.scan_features import FeatureColumns
 from streameval.sources.formats.texts import Ids, Words
 
-VERSIONS_AT_MOST = 256  # that one object may name
+VERSIONS_AT_MOST = 256  # versions that one object may name
 
 
 class Messages(NamedTuple):
-    """n messages, one behind the other."""
+    """n messages, one after the other."""
 
     data: NDArray[np.uint8]
     bounds: NDArray[np.int64]  # [n, 2]
-    hard: NDArray[np.bool_]  # those that are not the kernel's; it adds to them
-    ascii_only: bool  # the bytes are no UTF-8 (JSON)
-    features: bool  # they are wanted
-    spans: bool  # where ids stand is wanted
+    hard: NDArray[np.bool_]  # those not readable by the kernel, which adds to them
+    ascii_only: bool  # the bytes are not valid UTF-8 (JSON)
+    features: bool  # whether features are needed
+    spans: bool  # whether positions of ids are needed
 
 
 class ScannedColumns(NamedTuple):
-    """What the kernel writes."""
+    """The kernel's output."""
 
     whole: NDArray[np.int64]  # see `EventLayout`; [., n]
     real: NDArray[np.float64]  # [numbers, n]; NaN: absent
     versions: NDArray[np.int64]  # [by version, 2, k]: message, and code of the version
     version_numbers: NDArray[np.float64]  # [by version, k]
-    used: NDArray[np.int64]  # [by version]: how many of the k
+    used: NDArray[np.int64]  # [by version]: used part of the k
 
     @staticmethod
     def of(layout: EventLayout, messages: Messages, shortest: int) -> ScannedColumns:
-        """Room for messages, in which the number of a version takes `shortest` bytes at least; pages never written to take no memory."""
+        """Returns columns for messages in which the number of a version has at least `shortest` bytes; pages never
+        written to take no memory.
+        """
         n, room = len(messages.bounds), messages.data.size // shortest + 1
         whole = np.zeros((layout.spans + 2 * len(layout.ids) * messages.spans, n), np.int64)
         whole[layout.codes : layout.spans] = -1
@@ -54,7 +56,7 @@ class ScannedColumns(NamedTuple):
 
 @numba.njit(inline="always")
 def give_back(row: int, codes: int, end: int, whole: NDArray[np.int64], real: NDArray[np.float64]) -> None:
-    """Leaves nothing of a row in `ScannedColumns`; rows [codes, end) of `whole` are codes."""
+    """Clears a row of `ScannedColumns`; rows [codes, end) of `whole` are codes."""
     whole[:codes, row] = 0
     whole[codes:end, row] = -1
     real[:, row] = np.nan
@@ -71,7 +73,9 @@ def raw_events(
     hashed: bool,
     names: bool,
 ) -> RawEvents:
-    """What a kernel has found in a text; rows that it left alone are empty. `hashed`: features are wanted, `names`: ids as written."""
+    """Returns what a kernel has found in a text; rows that it left are empty. `hashed`: features are needed, `names`:
+    ids as text.
+    """
     whole = found.whole
     hashes, codes = whole[HASHES : layout.codes].view(np.uint64), whole[layout.codes : layout.spans]
     columns: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""Messages that are arrays of events, as rows: where each element stands, found by a kernel.
+"""Messages that are arrays of events, as rows: the position of each element, found by a kernel.
 
-A message that is no array is a row. One whose elements cannot be distinguished for certain is left to the slow reader
+A message that is not an array is one row. One whose elements cannot be separated for certain is left to the slow reader
 as a whole.
 """
 
@@ -19,16 +19,18 @@ from streameval.sources.formats.json_text import CLOSE_LIST, COMMA, OPEN_LIST, a
 class EventRows(NamedTuple):
     """Rows, in the order of their messages."""
 
-    bounds: NDArray[np.int64]  # [rows, 2]: where each begins and ends in the text
+    bounds: NDArray[np.int64]  # [rows, 2]: start and end in the text
     message: NDArray[np.int64]  # [rows]
-    hard: NDArray[np.bool_]  # [rows]: of messages that are not the kernels'
-    element: NDArray[np.bool_]  # [rows]: of an array
+    hard: NDArray[np.bool_]  # [rows]: from messages that the kernels cannot read
+    element: NDArray[np.bool_]  # [rows]: from an array
 
 
 def split(
     data: NDArray[np.uint8], bounds: NDArray[np.int64], hard: NDArray[np.bool_], ascii_only: bool, most: int
 ) -> EventRows:
-    """The rows of n messages [n, 2], with `words64.PADDING` behind the last. `most`: elements that an array may have."""
+    """Returns the rows of n messages [n, 2], the last one followed by `words64.PADDING`. `most`: elements that an array
+    may have.
+    """
     n = len(bounds)
     if not _any_array(data, bounds, hard):
         return EventRows(bounds, np.arange(n), hard, np.zeros(n, np.bool_))
@@ -62,7 +64,7 @@ def _split(
     left: NDArray[np.bool_],
     element: NDArray[np.bool_],
 ) -> int:
-    """Fills the columns of `EventRows`, and says how many rows there are."""
+    """Fills the columns of `EventRows`; returns the number of rows."""
     text = address_of(data)
     rows = 0
     for k in range(len(bounds)):
@@ -70,7 +72,7 @@ def _split(
         i = after_space(text + bounds[k, 0], end)
         is_array = not hard[k] and i < end and load8(i) == OPEN_LIST
         found = rows
-        whole = False  # whether the array was read to its end
+        whole = False  # whether the array was read completely
         if is_array:
             i = after_space(i + 1, end)
             if i < end and load8(i) == CLOSE_LIST:

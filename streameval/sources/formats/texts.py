@@ -1,4 +1,4 @@
-"""Columns of text as the decoder needs them: ids as hashes, words that repeat (versions, slice values) as codes."""
+"""Columns of text as the decoder needs them: ids as hashes, repeated words (versions, slice values) as codes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from streameval.events.hashing import hash_strings
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """n ids. `texts`: as they were written, null or "" where there is none; None: nobody wants them."""
+    """n ids. `texts`: as they were written, null or "" if there is none; None: not needed."""
 
     hashes: NDArray[np.uint64]  # 0: none
     texts: pa.Array | None
 
     @staticmethod
     def of(column: pa.Array) -> Ids:
-        """Those of an Arrow column of strings."""
+        """Returns the ids of an Arrow column of strings."""
         blank = column
         if column.null_count < len(column):
             blank = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
@@ -31,17 +31,17 @@ class Ids:
 
     @staticmethod
     def concat(parts: Sequence[Ids]) -> Ids:
-        """Those of several columns, one behind the other; as text where every part has them."""
+        """Joins several columns; with texts if every part has them."""
         texts = [one.texts.cast(pa.string()) for one in parts if one.texts is not None]
         whole = pa.concat_arrays(texts) if len(texts) == len(parts) else None
         return Ids(np.concatenate([one.hashes for one in parts]), whole)
 
     def take(self, rows: NDArray[np.int64]) -> Ids:
-        """Those of some rows."""
+        """Returns the ids of some rows."""
         return Ids(self.hashes[rows], None if self.texts is None else self.texts.take(pa.array(rows)))
 
     def written(self, rows: NDArray[np.int64]) -> NDArray[np.object_]:
-        """Some of them as text."""
+        """Returns some of the ids as text."""
         assert self.texts is not None, "ids that are kept as text come with it"
         column = self.texts.take(pa.array(rows)).fill_null("")
         return np.asarray(column.to_numpy(zero_copy_only=False), object)
@@ -49,14 +49,14 @@ class Ids:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """n words as codes of `values`, which are all different and of which some may be nowhere."""
+    """n words as codes of `values`, which are all different; some may not occur."""
 
     codes: NDArray[np.int32]  # -1: none
     values: Sequence[str]
 
     @staticmethod
     def of(column: pa.Array) -> Words:
-        """Those of an Arrow column of strings."""
+        """Returns the words of an Arrow column of strings."""
         if column.null_count == len(column):
             return Words(np.full(len(column), -1, np.int32), [])
         encoded = column.dictionary_encode()
@@ -65,33 +65,33 @@ class Words:
 
     @staticmethod
     def concat(parts: Sequence[Words]) -> Words:
-        """Those of several columns, one behind the other, by one list of values."""
+        """Joins several columns, with a common list of values."""
         number: dict[str, int] = {}
         codes = []
         for one in parts:
-            # the last one: of code -1
+            # the last one: for code -1
             new = np.array([number.setdefault(value, len(number)) for value in one.values] + [-1], np.int32)
             codes.append(new[one.codes])
         return Words(np.concatenate(codes), list(number))
 
     def take(self, rows: NDArray[np.int64]) -> Words:
-        """Those of some rows, with the values that are there, in order of appearance."""
+        """Returns the words of some rows, with the values that occur, in order of appearance."""
         codes, order = compacted(self.codes[rows], len(self.values))
         return Words(codes, [self.values[k] for k in order.tolist()])
 
     def are(self, word: str) -> NDArray[np.bool_]:
-        """Where the word stands."""
+        """Returns which ones equal the word."""
         return self.codes == (self.values.index(word) if word in self.values else -2)
 
     @property
     def absent(self) -> bool:
-        """Whether there is none at all."""
+        """Whether there are no words at all."""
         return not len(self.values)
 
 
 @numba.njit(cache=True, nogil=True)
 def compacted(codes: NDArray[np.int32], size: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """(codes numbered by first appearance, the old code of each); -1 stays. Codes are below `size`."""
+    """Returns (codes numbered by first appearance, the old code of each); -1 stays. Codes are below `size`."""
     new = np.full(size, -1, np.int32)
     order = np.empty(min(size, codes.size), np.int32)
     out = np.empty_like(codes)

@@ -1,4 +1,4 @@
-"""Times of events as ms since the epoch, from what formats have: whole numbers, ISO 8601, Arrow's timestamps."""
+"""Times of events as ms since the epoch, from the forms in all formats: integers, ISO 8601, Arrow's timestamps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_FAR = 1 << 62  # ms: further than any time that is let through
-# the hour 24, which datetime does not know: the end of a day is the next one's beginning
+_FAR = 1 << 62  # ms: beyond any time that is accepted
+# the hour 24, which datetime does not know: the end of a day is the start of the next one
 _END_OF_DAY = re.compile(r"^([^T ]+[T ])24((?::?00){0,2}(?:[.,]0+)?(?:Z|[+-][\d:]+)?)$", re.IGNORECASE)
 
 
 def parse_time(text: str) -> int | None:
-    """ms since the epoch of an ISO 8601 time (UTC when it names no offset); None when it is not one."""
+    """Returns ms since the epoch for an ISO 8601 time (UTC without an offset); None if it is not one."""
     text, midnights = _END_OF_DAY.subn(r"\g<1>00\2", text.strip())
     try:
         when = datetime.fromisoformat(text) + timedelta(days=midnights)
@@ -27,7 +27,7 @@ def parse_time(text: str) -> int | None:
 
 
 def as_ms(text: str) -> int:
-    """ms of a number in text, or of an ISO 8601 time. Raises ValueError, OverflowError."""
+    """Returns ms for a number in text, or for an ISO 8601 time. Raises ValueError, OverflowError."""
     try:
         ms = int(text)
     except ValueError:
@@ -41,7 +41,7 @@ def as_ms(text: str) -> int:
 
 
 def in_ms(column: pa.Array, unit: str) -> pa.Array:
-    """Whole ms; a time that is none in 64 bits stays as far away as can be."""
+    """Returns integer ms; a time that does not fit into 64 bits stays out of range."""
     if unit == "s":
         most = pa.scalar(_FAR // 1000, pa.int64())
         return pc.multiply(

@@ -13,10 +13,10 @@ from streameval.events.fields import FIELDS
 
 log = logging.getLogger(__name__)
 
-MESSAGES_SEEN = 200  # messages that are looked at, one of a batch
-MOST_NAMES = 20  # names that are told
+MESSAGES_SEEN = 200  # messages inspected, one per batch
+MOST_NAMES = 20  # names reported
 _ALIKE = 0.6  # of 1, see `difflib`: "version" and "model_version" have 0.7
-_OTHER_WORDS = {  # that companies have for a field, and that are spelt nothing like it
+_OTHER_WORDS = {  # that companies use for a field, and that are spelt nothing like it
     "label": "clicked",
     "target": "clicked",
     "is_click": "clicked",
@@ -32,14 +32,14 @@ _read = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Unread:
-    """Looks at a message of each of the first batches, and logs every name that is no field's, once."""
+    """Inspects a message of each of the first batches, and logs every unknown name once."""
 
     def __init__(self) -> None:
         self._left = MESSAGES_SEEN
         self._told: set[str] = set()
 
     def look(self, values: Sequence[bytes | None]) -> None:
-        """At the last of some messages, if it is an object."""
+        """Inspects the last of some messages, if it is an object."""
         if self._left <= 0 or not values or len(self._told) >= MOST_NAMES:
             return
         self._left -= 1
@@ -50,10 +50,10 @@ class Unread:
         for name in names.keys() - FIELDS.keys() - self._told:
             if len(self._told) < MOST_NAMES:
                 self._told.add(name)
-                self._tell(name, names.keys())
+                self._log_name(name, names.keys())
 
     @staticmethod
-    def _tell(name: str, beside: Iterable[str]) -> None:
+    def _log_name(name: str, beside: Iterable[str]) -> None:
         absent = sorted(FIELDS.keys() - beside)
         other = _OTHER_WORDS.get(name.lower())
         meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)

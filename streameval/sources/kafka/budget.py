@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from streameval.sources.kafka.reader import MessageRun
 
-FIRST = 10  # messages of the first poll, when it is not known yet how many events a message holds
+FIRST = 10  # messages of the first poll, before it is known how many events a message contains
 
 
 class Budget:
-    """Learns from every poll."""
+    """Adapts the number of messages to every poll."""
 
     def __init__(self, topics: Sequence[str], max_events: int) -> None:
-        """`max_events`: of a batch."""
+        """`max_events`: per batch."""
         self._topics, self._max_events = topics, max_events
-        self._density: dict[str, float] = {}  # events per message, by topic, as far as seen
-        self.messages = min(FIRST, max_events)  # of a batch
+        self._density: dict[str, float] = {}  # events per message, by topic, as seen so far
+        self.messages = min(FIRST, max_events)  # per batch
 
     def learn(self, runs: Sequence[MessageRun], events: Mapping[str, int]) -> None:
-        """A poll brought these, with so many events by topic: a batch is of as many messages as hold `max_events`.
+        """Adapts to a poll's messages and their events by topic: a batch has as many messages as contain `max_events`.
 
-        But of at most twice as many as before, which bounds what a topic not seen so far can bring.
+        It has at most twice as many as before, which limits the effect of a topic not seen so far.
         """
         messages = dict.fromkeys(self._topics, 0)
         for run in runs:

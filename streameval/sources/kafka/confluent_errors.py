@@ -1,4 +1,6 @@
-"""What librdkafka's errors mean for a reader: the end of a partition, access denied, or no longer a member of the group."""
+"""The meaning of librdkafka's errors for a reader: the end of a partition, access denied, or no longer a member of the
+group.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _NOT_A_MEMBER = {
 
 
 def is_end(error: KafkaError) -> bool:
-    """Whether it says only that a partition has been read to its end."""
+    """Whether the error only says that a partition has been read to its end."""
     return error.code() == KafkaError._PARTITION_EOF
 
 
@@ -33,22 +35,22 @@ def is_gap(error: KafkaError) -> bool:
 
 
 def is_denied(error: KafkaError) -> bool:
-    """Whether the brokers refuse this user."""
+    """Whether the brokers deny this user access."""
     return error.code() in _DENIED
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client can do nothing more, as when another process has taken our group.instance.id."""
+    """Whether the client is unusable, for example because another process has taken our group.instance.id."""
     return error.fatal() or error.code() == KafkaError._FATAL
 
 
 def is_not_a_member(error: KafkaError) -> bool:
-    """Whether the group does not know this member any more."""
+    """Whether the group no longer knows this member."""
     return error.code() in _NOT_A_MEMBER
 
 
 def refused(error: KafkaError, settings: Kafka) -> SourceError:
-    """The error to raise, with its fix."""
+    """Returns the error to raise, with its fix."""
     return SourceError(
         f'kafka refused group "{settings.group_id}": {redacted(error.str(), settings.client_options)}; check the access '
         "rights (ACLs) of the topics and the group, and that no other process has its group.instance.id"

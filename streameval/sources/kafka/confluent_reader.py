@@ -45,7 +45,7 @@ from streameval.sources.protocol import Place
 log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT = 10.0  # seconds; the rest of the process has its own deadline
-CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to say whether we belong to it
+CONFIRM_TIMEOUT = 5.0  # seconds that a poll waits for the group to confirm our membership
 
 
 class ConfluentReader(GroupReader):
@@ -55,10 +55,10 @@ class ConfluentReader(GroupReader):
         super().__init__(settings, RESERVED)
         # KIP-848: the broker assigns, and changes only what must change
         self._incremental = settings.client_options.get("group.protocol") == "consumer"
-        self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours when all its topics are here
-        self._reading: frozenset[Place] = frozenset()  # what the client was asked to read
+        self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours once all its topics are
+        self._reading: frozenset[Place] = frozenset()  # what the client was told to read
         self._last_error = "no answer"
-        self._commits = 0  # under way
+        self._commits = 0  # in progress
         self._commit_error: KafkaError | None = None
         options = {
             **TUNING,
@@ -103,7 +103,7 @@ class ConfluentReader(GroupReader):
         found, events = received.runs(self._topics), received.events
         if member.doubtful and member.open:
             self._make_sure()
-            found, events = [], []  # read again, if we still are a member
+            found, events = [], []  # read again if we are still a member
         elif found and member.open and self._waits(found):
             found, events = [], [one for one in events if not is_end(one.error())]
             self._rewind()
@@ -139,7 +139,7 @@ class ConfluentReader(GroupReader):
             return
         self._to_commit |= ours
         self._counted |= ours
-        if self.silence > QUIET:  # what cannot be sent would only hold up `close`
+        if self.silence > QUIET:  # what cannot be sent would only delay `close`
             return
         try:
             self._consumer.commit(offsets=_at(ours), asynchronous=True)
@@ -160,7 +160,7 @@ class ConfluentReader(GroupReader):
         if self._closed:
             return
         self._closed = True
-        # librdkafka waits for brokers that are away, for commits under way up to the session timeout
+        # librdkafka waits for unavailable brokers, and for commits in progress up to the session timeout
         leaving = threading.Thread(target=self._leave, name="kafka-close", daemon=True)
         leaving.start()
         leaving.join(_CLOSE_TIMEOUT)
@@ -200,12 +200,12 @@ class ConfluentReader(GroupReader):
         return received
 
     def _on_event(self, message: Message) -> None:
-        """A message that is none: an end, a gap, or an error."""
+        """Handles a message that is an end, a gap, or an error."""
         member = self._of_group
         error: KafkaError = message.error()
         place = (message.topic(), message.partition())
         if is_end(error):
-            if place in member.open:  # past transaction markers, which are never delivered; all before it was delivered
+            if place in member.open:  # past transaction markers, which are never delivered
                 due = member.positions.next
                 due[place] = max(due[place], message.offset())
         elif is_gap(error):
@@ -219,7 +219,7 @@ class ConfluentReader(GroupReader):
             log.warning("kafka: %s", redacted(error.str(), self._settings.client_options))
 
     def _skip_gap(self, place: Place) -> None:
-        """Continue after messages that Kafka deleted before they were read."""
+        """Continues after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open:
             if self._is_deleted(place[0]):
@@ -234,10 +234,10 @@ class ConfluentReader(GroupReader):
         self._gaps.discard(place)
 
     def _rewind(self) -> None:
-        """Have the client read all of our partitions from where they stand."""
+        """Makes the client read all of our partitions from their current positions."""
         member = self._of_group
         places = _at({place: member.positions.next[place] for place in member.open})
-        if self._incremental:  # all that it reads is open: see `_release`
+        if self._incremental:  # everything it reads is open: see `_release`
             self._consumer.incremental_unassign(places)
             self._consumer.incremental_assign(places)
         else:
@@ -245,9 +245,10 @@ class ConfluentReader(GroupReader):
         self.pause(self._paused)
 
     def _make_sure(self) -> None:
-        """Ask the group whether we are still a member: it takes offsets only from members.
+        """Asks the group whether we are still a member: it accepts offsets only from members.
 
-        Whatever comes in the meantime is discarded. When nobody answers, the doubt stays, and the next poll asks again.
+        Messages received in the meantime are discarded. If nobody answers, the doubt remains, and the next poll asks
+        again.
         """
         member = self._of_group
         place = min(member.open)
@@ -259,11 +260,11 @@ class ConfluentReader(GroupReader):
             self._commit_error = error.args[0]
         deadline = time.monotonic() + CONFIRM_TIMEOUT
         while self._commits and member.open and member.given is None and time.monotonic() < deadline:
-            message = self._consumer.poll(SLICE)  # serves on_commit, and the group's own words
+            message = self._consumer.poll(SLICE)  # serves on_commit, and rebalances
             if message is not None and message.error() is not None and is_fatal(message.error()):
                 self._on_event(message)
         if not member.open or member.given is not None:
-            return  # a rebalance has answered
+            return  # answered by a rebalance
         if self._commit_error is not None and is_not_a_member(self._commit_error):
             log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             member.lose(member.assignment)
@@ -276,7 +277,9 @@ class ConfluentReader(GroupReader):
             raise refused(error.args[0], self._settings) from None
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
-        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
+        """Returns the current ends for readers of committed messages, as the brokers know them; nothing if they do not
+        answer.
+        """
         latest = [TopicPartition(*place, OFFSET_END) for place in places]
         try:
             found = self._consumer.offsets_for_times(latest, timeout=timeout)
@@ -288,7 +291,7 @@ class ConfluentReader(GroupReader):
         return ends
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take note; `poll` begins, where a broker may be asked and errors can be raised."""
+        """Only records the assignment; `poll` begins reading, where brokers may be asked and errors can be raised."""
         places = frozenset((p.topic, p.partition) for p in partitions)
         if self._incremental:
             consumer.incremental_assign([])
@@ -311,7 +314,7 @@ class ConfluentReader(GroupReader):
             return
         places = frozenset((p.topic, p.partition) for p in partitions)
         if not self._incremental:
-            word(places)  # all that there is; the client unassigns it by itself
+            word(places)  # all of them; the client unassigns them by itself
             return
         self._granted -= places
         numbers = {partition for _, partition in places}
@@ -322,11 +325,13 @@ class ConfluentReader(GroupReader):
         self._of_group.assign(self._whole())
 
     def _whole(self) -> frozenset[Place]:
-        """Of what was granted, the partitions of which every topic is here: topics may come one after another."""
+        """Returns the granted partitions whose topics have all been granted: they may come one after another."""
         return whole(self._granted, self._topics)
 
     def _begin(self, places: frozenset[Place]) -> None:
-        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+        """Begins reading every partition at a definite offset: ours, the owner's, the group's, or the one from
+        `kafka.start`.
+        """
         member = self._of_group
         kept = member.open
         try:
@@ -335,7 +340,7 @@ class ConfluentReader(GroupReader):
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
         member.begin(starts)
-        self._counted = dict(starts)  # all before them was handed out by earlier polls
+        self._counted = dict(starts)  # everything before them was delivered by earlier polls
         self._to_commit.clear()
         self._gaps &= kept
         if self._incremental:
@@ -362,7 +367,7 @@ class ConfluentReader(GroupReader):
         return low, high
 
     def _on_error(self, error: KafkaError) -> None:
-        """Connections lost, and similar: librdkafka continues by itself."""
+        """Logs lost connections and similar errors, which librdkafka handles by itself."""
         self._last_error = redacted(error.str(), self._settings.client_options)
         log.warning("kafka: %s", self._last_error)
 

@@ -17,7 +17,7 @@ from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
 
-# Options of the reader, which the same client_options may hold: a producer warns of each.
+# Options of the reader that the same client_options may contain: a producer warns about each.
 CONSUMER_ONLY = (
     "group.", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.", "queued.",
     "isolation.level", "check.crcs",
@@ -33,10 +33,10 @@ class ConfluentSender(Sender):
         options = {
             "client.id": "streameval",
             "linger.ms": 20,
-            "partitioner": "murmur2_random",  # as Java's and kafka-python's: equal keys, equal partitions
+            "partitioner": "murmur2_random",  # like Java's and kafka-python's: equal keys, equal partitions
             "queue.buffering.max.kbytes": 65_536,
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
-            "enable.idempotence": True,  # no duplicate and no change of order when a broker goes away
+            "enable.idempotence": True,  # no duplicates and no reordering when a broker goes away
             "reconnect.backoff.max.ms": 2_000,
             **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "delivery.report.only.error": True,
@@ -58,7 +58,7 @@ class ConfluentSender(Sender):
                 self._producer.poll(0)  # serves error_cb, which knows more than "timed out"
                 if time.monotonic() >= deadline:
                     why = f"{error.args[0].str()}; {self._last_error or 'no answer'}"
-                    raise no_broker(self._bootstrap_servers, timeout, self._said(why)) from None
+                    raise no_broker(self._bootstrap_servers, timeout, self._redacted(why)) from None
                 time.sleep(0.1)  # a refused connection answers at once
 
     def send(
@@ -115,5 +115,5 @@ class ConfluentSender(Sender):
         self._producer.flush(1.0)
 
     def _on_error(self, error: KafkaError) -> None:
-        self._last_error = self._said(error.str())
+        self._last_error = self._redacted(error.str())
         log.warning("kafka: %s", self._last_error)

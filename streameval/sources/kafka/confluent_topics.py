@@ -18,7 +18,7 @@ _ASK_TIMEOUT = 3.0  # seconds
 
 
 class ConfluentDescriber(Describer):
-    """Asks with confluent-kafka."""
+    """Asks through confluent-kafka."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
         options = {
@@ -26,7 +26,7 @@ class ConfluentDescriber(Describer):
             "reconnect.backoff.max.ms": 2_000,
             **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "bootstrap.servers": bootstrap_servers,
-            "error_cb": lambda _: None,  # the reader has the same trouble, and says it
+            "error_cb": lambda _: None,  # the reader has the same problem, and reports it
             "log_level": 0,
         }
         self._options = with_oauth(options, oauth)
@@ -40,7 +40,7 @@ class ConfluentDescriber(Describer):
             if not self._tells_ids:
                 found = self._made.list_topics(timeout=_ASK_TIMEOUT)
                 self._tells_ids = found.controller_id in found.brokers
-            if not self._tells_ids:  # the embedded broker, which names a controller that is not there
+            if not self._tells_ids:  # the embedded broker, which names a controller that does not exist
                 return {name: Topic(None, len(found.topics[name].partitions)) for name in names if name in found.topics}
             asked = self._made.describe_topics(TopicCollection(list(names)), request_timeout=_ASK_TIMEOUT)
             answers = {name: _result(answer) for name, answer in asked.items()}
@@ -53,7 +53,7 @@ class ConfluentDescriber(Describer):
 
 
 def _result(answer: Future[Any]) -> Topic | None:
-    """A topic; None when there is none of the name. Raises KafkaException, TimeoutError."""
+    """Returns a topic; None if there is none of that name. Raises KafkaException, TimeoutError."""
     try:
         topic = answer.result(_ASK_TIMEOUT + 1.0)
     except KafkaException as error:

@@ -1,7 +1,7 @@
 """Dead letters to a Kafka topic: the original bytes, and headers that say what was wrong and where it came from.
 
 Delivery is at least once: the same letter can be written again after a restart; (topic, partition, offset) and the
-reason are its identity. A value that the dead-letter topic refuses for its size (raise `max.message.bytes` there) is
+reason are its identity. A value that the dead-letter topic rejects for its size (raise `max.message.bytes` there) is
 replaced by an empty one with a header `value_bytes`, the size; the original is still where the headers point.
 """
 
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class KafkaDeadLetters(DeadLetterSink):
     """Writes to `kafka.dead_letter_topic`; with "" it drops the letters.
 
-    A queue of at most 64 MB stands between `write` and the broker; when it is full, `write` waits. What could not be
-    delivered (after 2 to 5 minutes of trying) raises SourceError, at the latest in `flush`.
+    A queue of up to 64 MB decouples `write` from the broker; when it is full, `write` waits. Letters that could not be
+    delivered (after 2 to 5 minutes of trying) raise SourceError, at the latest in `flush`.
     """
 
     def __init__(self, settings: Kafka) -> None:

@@ -1,9 +1,9 @@
 """A Kafka broker inside this process, for the demo and quick tests: librdkafka's own mock cluster.
 
-It speaks the Kafka protocol over TCP on 127.0.0.1, so any process of this machine can use it. Its limits: every topic
-has 4 partitions and exists once it was written to or asked for; it keeps about 5 MB per partition in memory and drops the
-oldest beyond; nothing is durable; the first member of a group waits 3 seconds for others; no topic administration, no
-look-up by time, and transactions that only look like transactions. For anything else, use a real broker
+It speaks the Kafka protocol over TCP on 127.0.0.1, so any process on this machine can use it. Its limits: every topic
+has 4 partitions and is created when it is first written to or asked for; it keeps about 5 MB per partition in memory
+and drops older messages; nothing is durable; the first member of a group waits 3 seconds for others; there is no topic
+administration, no look-up by time, and transactions are only simulated. For anything else, use a real broker
 (`deploy/kafka/`).
 """
 
@@ -18,7 +18,7 @@ _NOT_RUNNING = "the embedded broker is not running: use it in a with statement"
 PARTITIONS = 4  # of every topic; fixed in librdkafka
 _CLIENT_OPTIONS: dict[str, dict[str, Any]] = {
     "confluent": {},
-    "kafka-python": {"api_version": (2, 3)},  # the mock answers newer version probes in a way that only C clients read
+    "kafka-python": {"api_version": (2, 3)},  # only C clients understand its answers to newer version probes
 }
 
 
@@ -30,7 +30,7 @@ class EmbeddedBroker:
         self._address = ""
 
     def __enter__(self) -> EmbeddedBroker:
-        # the cluster lives in the client that was asked for it; log_level 4: no notice that it is a mock
+        # the cluster lives in the client that created it; log_level 4: no notice that it is a mock
         self._cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused:1", "log_level": 4})
         brokers = self._cluster.list_topics(timeout=10).brokers.values()
         self._address = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -47,16 +47,16 @@ class EmbeddedBroker:
         return self._address
 
     def client_options(self, client: str) -> dict[str, Any]:
-        """What `kafka.client_options` must have for this broker, by `kafka.client`."""
+        """Returns what `kafka.client_options` must contain for this broker, by `kafka.client`."""
         return dict(_CLIENT_OPTIONS[client])
 
     def create_topics(self, names: Sequence[str]) -> None:
-        """Create topics, empty."""
+        """Creates empty topics."""
         if self._cluster is None:
             raise RuntimeError(_NOT_RUNNING)
         for name in names:
-            self._cluster.list_topics(name, timeout=10)  # a producer's question makes them
+            self._cluster.list_topics(name, timeout=10)  # a producer's metadata request creates them
 
     def close(self) -> None:
-        """Stop it; all its messages are gone. May be called twice."""
+        """Stops the broker; all its messages are lost. May be called twice."""
         self._cluster = None  # its last reference: librdkafka ends the cluster with the client

@@ -1,4 +1,4 @@
-"""How messages of `kafka.format` are read, and the wait for a schema registry that does not answer."""
+"""How messages of `kafka.format` are read, and how to wait for a schema registry that does not answer."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from streameval.sources.schema_registry import RegistryDownError, SchemaRegistry
 
 log = logging.getLogger(__name__)
 
-RETRY = (0.5, 10.0)  # seconds between two questions to a registry that does not answer: the first, and at most
-_SAY = 30.0  # seconds between two lines of the log about it
+RETRY = (0.5, 10.0)  # seconds between two requests to a registry that does not answer: the first pause, and the longest
+_SAY = 30.0  # seconds between two log lines about it
 
 
 def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
-    """Has the decoder read what `kafka.format` and `kafka.columns` say; who asks for schemas, if any are needed.
+    """Configures the decoder by `kafka.format` and `kafka.columns`; returns the gate that fetches schemas, if any are
+    needed.
 
     Raises SourceError, ConfigError.
     """
@@ -41,14 +42,16 @@ def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
 
 
 def check_format(settings: Kafka) -> None:
-    """What `open_format` would raise, without a decoder and without asking anybody."""
+    """Raises what `open_format` would raise, without a decoder and without any requests."""
     _maps_of(settings)
     if settings.format in ("avro", "protobuf"):
         SchemaRegistry(settings.schema_registry)
 
 
 def _maps_of(settings: Kafka) -> dict[int, LiveColumns]:
-    """By the kind of a topic (0: both kinds of events, 1: impressions, 2: clicks). Raises ConfigError."""
+    """Returns the mappings by the kind of a topic (0: both kinds of events, 1: impressions, 2: clicks). Raises
+    ConfigError.
+    """
     of_impressions = LiveColumns(settings.columns, "kafka.columns") if settings.columns else None
     of_clicks = LiveColumns(settings.click_columns, "kafka.click_columns") if settings.click_columns else None
     by_kind = {0: of_impressions, 1: of_impressions, 2: of_clicks or of_impressions}
@@ -56,17 +59,17 @@ def _maps_of(settings: Kafka) -> dict[int, LiveColumns]:
 
 
 class SchemaGate:
-    """Lets messages through once the registry has said what their schemas are."""
+    """Lets messages pass once the registry has returned their schemas."""
 
     def __init__(self, registry: SchemaRegistry, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry = registry
         self._clock = clock
-        self._pause = 0.0  # before the next question; 0: the last one was answered
+        self._pause = 0.0  # before the next request; 0: the last one was answered
         self._next = 0.0
         self._say_at = 0.0
 
     def ready(self, runs: Iterable[MessageRun]) -> bool:
-        """Whether these can be decoded now. Asks the registry for what is not known, if that may answer."""
+        """Whether these messages can be decoded now. Requests unknown schemas from the registry."""
         wanted = {id for run in runs for id in framed.ids(run.values)}
         try:
             answered = self._registry.resolve(wanted)
@@ -84,11 +87,11 @@ class SchemaGate:
         return answered
 
     def waiting(self) -> float:
-        """Seconds until the registry may be asked again; 0: now."""
+        """Seconds until the next request to the registry is allowed; 0: now."""
         return max(0.0, self._next - self._clock()) if self._pause else 0.0
 
     def connect(self, stop: threading.Event, timeout: float) -> None:
-        """Wait until the registry answers. Raises SourceError when it does not within `timeout` s."""
+        """Waits until the registry answers. Raises SourceError if it does not within `timeout` s."""
         deadline = self._clock() + timeout
         while not stop.is_set():
             try:

@@ -1,4 +1,6 @@
-"""The part of a reader that does not depend on the client library: its group membership, and the brokers' last answers."""
+"""The part of a reader that does not depend on the client library: its group membership, and the brokers' last
+answers.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, Messa
 from streameval.sources.kafka.topics import Topic, TopicWatch
 from streameval.sources.protocol import Place
 
-LINGER = 0.05  # seconds a poll waits for more after the first message: at most 20 small batches/s when little comes
-SLICE = 0.2  # seconds, the longest wait between two looks at what callbacks have left
-ASK_TIMEOUT = 10.0  # seconds for one question to a broker that has answered before
+LINGER = 0.05  # seconds that a poll waits for more after the first message: up to 20 small batches/s at low traffic
+SLICE = 0.2  # seconds, the longest wait between two checks of what callbacks have recorded
+ASK_TIMEOUT = 10.0  # seconds for one request to a broker that has answered before
 
 
 class GroupReader(KafkaReader):
@@ -29,11 +31,11 @@ class GroupReader(KafkaReader):
         self._member: Member | None = None
         self._watch: TopicWatch | None = None
         self._topics: list[str] = []
-        self._gaps: set[Place] = set()  # positions that Kafka does not have any more
+        self._gaps: set[Place] = set()  # positions that Kafka no longer has
         self._paused: set[Place] = set()
-        self._counted: dict[Place, int] = {}  # of our partitions, the offsets that may be committed
+        self._counted: dict[Place, int] = {}  # the offsets of our partitions that may be committed
         self._to_commit: dict[Place, int] = {}
-        self._answered = -math.inf  # when a broker last did
+        self._answered = -math.inf  # when a broker last answered
         self._ask_at = 0.0
         self._closed = False
 
@@ -63,7 +65,7 @@ class GroupReader(KafkaReader):
     def _join(
         self, topics: Sequence[str], owner: Owner, committed: bool, watch: TopicWatch | None, session_ms: float
     ) -> None:
-        """`session_ms`: without a heartbeat for so long a member is thrown out of its group."""
+        """`session_ms`: a member without a heartbeat for this long is removed from its group."""
         self._watch = watch
         self._topics = list(topics)
         self._member = Member(
@@ -82,11 +84,11 @@ class GroupReader(KafkaReader):
         return self._member
 
     def _after_delivery(self) -> None:
-        """What is left of a poll: recreated topics, a new assignment, gaps, and whether there is a broker."""
+        """Does the rest of a poll: recreated topics, a new assignment, gaps, and whether brokers answer."""
         member = self._of_group
         member.check()
         if self._watch is not None and self._watch.known is not None:
-            self._gaps |= member.made_anew(self._watch.known)
+            self._gaps |= member.find_recreated(self._watch.known)
         if member.given is not None:
             self._begin(member.given)
         else:
@@ -98,14 +100,14 @@ class GroupReader(KafkaReader):
             self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
 
     def _is_deleted(self, topic: str) -> bool:
-        """And not recreated since."""
+        """Whether a topic was deleted, and not recreated since."""
         return self._watch is not None and self._watch.known is not None and topic not in self._watch.known
 
     def _topics_now(self) -> Mapping[str, Topic] | None:
         return None if self._watch is None else self._watch.ask(ASK_TIMEOUT)
 
     def _waits(self, runs: Iterable[MessageRun]) -> bool:
-        """Whether nothing of these may be delivered yet."""
+        """Whether none of these may be delivered yet."""
         return self.gate is not None and not self.gate(runs)
 
     def _ours(self, offsets: Mapping[Place, int]) -> dict[Place, int]:
@@ -113,12 +115,16 @@ class GroupReader(KafkaReader):
 
     @abstractmethod
     def _begin(self, places: frozenset[Place]) -> None:
-        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+        """Begins reading every partition at a definite offset: ours, the owner's, the group's, or the one from
+        `kafka.start`.
+        """
 
     @abstractmethod
     def _skip_gap(self, place: Place) -> None:
-        """Continue after messages that Kafka deleted before they were read."""
+        """Continues after messages that Kafka deleted before they were read."""
 
     @abstractmethod
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
-        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
+        """Returns the current ends for readers of committed messages, as the brokers know them; nothing if they do not
+        answer.
+        """

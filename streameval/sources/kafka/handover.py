@@ -1,9 +1,9 @@
-"""Runs kafka-python's poll so that what it calls back is done by the thread that polls.
+"""Runs kafka-python's poll such that its callbacks are executed by the thread that polls.
 
-kafka-python 3 calls a rebalance listener on its own thread, in the middle of `poll`. What a rebalance sets off here,
-writing the state of partitions, belongs to the thread that owns this state, the one that polls, and may take longer
-than the group waits for a heartbeat. So the call of `poll` is made by a second thread, and the polling one waits for
-whichever comes first: its end, or something to do. The two never run our code at the same time.
+kafka-python 3 calls a rebalance listener on its own thread, in the middle of `poll`. What a rebalance triggers here,
+writing the state of partitions, must happen in the thread that owns this state, the one that polls, and may take longer
+than the group waits for a heartbeat. So `poll` is called by a second thread, and the polling one waits for whichever
+comes first: its end, or something to do. The two never run our code at the same time.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kafka.future import Future
 
 
 class Handover:
-    """One poll at a time, and the callbacks in it."""
+    """One poll at a time, with its callbacks."""
 
     def __init__(self) -> None:
         self._caller = futures.ThreadPoolExecutor(1, "kafka-poll")
-        self._poll: futures.Future[Any] | None = None  # the one under way, or the last
-        self._todo: SimpleQueue[tuple[Callable[[], None], Future] | None] = SimpleQueue()  # None: look at the poll
+        self._poll: futures.Future[Any] | None = None  # the current one, or the last
+        self._todo: SimpleQueue[tuple[Callable[[], None], Future] | None] = SimpleQueue()  # None: check the poll
         self._closed = False
 
     def run(self, call: Callable[[], Any], wake: Callable[[], None]) -> Any:
-        """What `call` returns or raises; in the meantime does here what is asked for. `wake`: after each, in this
-        thread.
+        """Returns what `call` returns, or raises its exception; in the meantime executes requests in this thread.
+        `wake`: called after each request, in this thread.
 
-        Raises what that raises, too; the client continues.
+        Exceptions of requests are raised, too; the client continues.
         """
         self._poll = self._caller.submit(call)
         self._poll.add_done_callback(lambda _: self._todo.put(None))
@@ -46,16 +46,18 @@ class Handover:
         return self._poll.result()
 
     async def ask(self, do: Callable[[], None]) -> None:
-        """Called by the client, on its own thread: have `do` done by the one that polls. Nothing after `close`."""
+        """Called by the client, on its own thread: has `do` executed by the thread that polls. Does nothing after
+        `close`.
+        """
         if not self._closed:
             answer = Future()
             self._todo.put((do, answer))
             await answer
 
     def close(self) -> None:
-        """No poll comes any more. What is asked for from now on is not done."""
+        """Ends: there are no more polls, and further requests are not executed."""
         self._closed = True
-        while self._poll is not None and not self._poll.done():  # a poll was left by an exception (Ctrl-C)
+        while self._poll is not None and not self._poll.done():  # a poll was interrupted by an exception (Ctrl-C)
             try:
                 todo = self._todo.get(timeout=0.1)
             except Empty:
@@ -66,7 +68,9 @@ class Handover:
 
 
 class AssignmentListener(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python is untyped
-    """Hands rebalances over to the thread that polls; the client's own thread continues with its heartbeats in the meantime."""
+    """Hands rebalances over to the thread that polls; the client's own thread continues its heartbeats in the
+    meantime.
+    """
 
     def __init__(self, handover: Handover, *words: Callable[[Iterable[Any]], None]) -> None:
         self._handover = handover

@@ -1,13 +1,13 @@
 """The partitions of a group member, and its positions in them: independent of the client library.
 
 A rebalance consists of three notices. *Revoked*: the state of these partitions must be written, they may come back.
-*Lost*: they are gone, and whatever is in memory is void. *Assigned*: this is the whole assignment now. The client gives
-them from inside its poll, between messages from before and after; so a message is delivered only while its partition is
-open, which it is from the beginning of an assignment until one of the other two notices.
+*Lost*: they are gone, and their state in memory is void. *Assigned*: this is the complete assignment now. The client
+gives them from inside its poll, between messages from before and after; so a message is delivered only while its
+partition is open, which it is from the beginning of an assignment until one of the other two notices.
 
 A loss is noticed late: a process that was stopped (SIGSTOP, a paused virtual machine) wakes up with messages in its
-queues and without knowing that others have had its partitions since. So after an unexplained gap in time the membership
-is in doubt, and the reader confirms it with the group before it delivers anything.
+queues, without knowing that its partitions have been assigned to others since. So after an unexplained gap in time the
+membership is in doubt, and the reader confirms it with the group before it delivers anything.
 """
 
 from __future__ import annotations
@@ -24,36 +24,38 @@ from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
-# Seconds unseen after which membership is asked about. Shorter: the question, one round trip, comes after every slow
-# batch; longer: it must stay below the session timeout less a heartbeat's interval, two thirds of it by default.
+# Seconds without a check after which membership is confirmed. Shorter: this request, one round trip, would follow every
+# slow batch; longer: it must stay below the session timeout less a heartbeat's interval, two thirds of it by default.
 AWAY = 10.0
 
 
 def seconds() -> float:
-    """A clock that, unlike the monotonic one, does not stand still while the machine is suspended."""
+    """Returns the time of a clock that, unlike the monotonic one, does not stop while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Of the group, as the member knew it when it was given partitions."""
+    """The generation of the group, as the member knew it when partitions were assigned."""
 
     number: int
-    member: str  # its id, new after it was thrown out
+    member: str  # its id, a new one after it was removed
 
     def follows(self, before: Generation | None) -> bool:
-        """True when no other member can have held our partitions between `before` and this."""
+        """Whether no other member can have held our partitions between `before` and this generation."""
         return before is not None and self.member == before.member and self.number - before.number in (0, 1)
 
 
 def whole(places: frozenset[Place], topics: Sequence[str]) -> frozenset[Place]:
-    """Those of which the same partition of every topic is there: an impression and its click must meet."""
+    """Returns the places for which the same partition of every topic is there: an impression and its click must
+    meet.
+    """
     numbers = [{p for t, p in places if t == topic} for topic in topics]
     return frozenset(place for place in places if all(place[1] in of_topic for of_topic in numbers))
 
 
 class Member:
-    """Holds what the group has assigned to this member, and asks its owner what to do with it."""
+    """Holds what the group has assigned to this member, and notifies its owner."""
 
     def __init__(
         self,
@@ -66,14 +68,14 @@ class Member:
         recreated: str = "beginning",
         clock: Callable[[], float] = seconds,
     ) -> None:
-        """`away`: seconds unseen that may cost the membership. `committed`, `earliest`: where unknown ones begin.
-
-        `topics`: those whose partitions are read together. `recreated`: what to do about one that was recreated.
+        """`away`: seconds without a check after which membership is in doubt. `committed`, `earliest`: where unknown
+        partitions begin. `topics`: those whose partitions are read together. `recreated`: what to do about a recreated
+        topic.
         """
         self.positions = Positions()
         self.assignment: frozenset[Place] = frozenset()  # the last one begun; kept during a rebalance
         self.open: frozenset[Place] = frozenset()  # whose messages may be delivered now
-        self.given: frozenset[Place] | None = None  # an assignment that is not begun yet
+        self.given: frozenset[Place] | None = None  # an assignment that has not begun yet
         self._held: frozenset[Place] = frozenset()  # what the owner knows to be ours, and not lost
         self._owner = owner
         self._committed, self._earliest = committed, earliest
@@ -92,51 +94,53 @@ class Member:
 
     @property
     def doubtful(self) -> bool:
-        """True when this process may have been stopped for long enough to be thrown out of the group."""
+        """Whether this process may have been stopped for long enough to be removed from the group."""
         self.look()
         return self._doubt
 
     def look(self) -> None:
-        """To be called all the time while polling: what passes between two calls has passed unseen."""
+        """Must be called continually while polling, because a long time between two calls puts the membership
+        in doubt.
+        """
         now = self._clock()
         self._doubt |= now - self._seen > self._away
         self._seen = now
 
     def confirm(self) -> None:
-        """The group has said that we are a member of it."""
+        """Called when the group has confirmed our membership."""
         self._doubt = False
         self.look()
 
     def assign(self, places: frozenset[Place], generation: Generation | None = None) -> None:
-        """A whole assignment has come. `generation`: its own, where every rebalance revokes all partitions.
+        """Records a complete assignment. `generation`: of the group, if every rebalance revokes all partitions.
 
-        When another generation of the group went by in between, ours may have been another member's in it.
+        If the group had another generation in between, our partitions may have been assigned to another member in it.
         """
         if generation is not None:
             if self._held and not generation.follows(self._generation):
                 self.lose(self._held)
             self._generation = generation
-            self._doubt = False  # the group has just spoken to us, and what was lost before is known by now
+            self._doubt = False  # the group has just contacted us, and earlier losses are known by now
         self.given = places
 
     def revoke(self, places: frozenset[Place]) -> None:
-        """The group asks for these. They were ours until now, unless nobody was here to see."""
+        """The group revokes these. They were ours until now, unless the membership is in doubt."""
         if self.doubtful:
             self.lose(places)
             return
         self.given = None
         self.open -= places
-        self._tell(self._owner.revoked, places & self._held)
+        self._notify(self._owner.revoked, places & self._held)
 
     def lose(self, places: frozenset[Place]) -> None:
-        """These are gone."""
+        """These are lost."""
         self.given = None
         self.open -= places
         self.assignment -= places
         self.positions.forget(places)
         lost = places & self._held
         self._held -= places
-        self._tell(self._owner.lost, lost)
+        self._notify(self._owner.lost, lost)
 
     def starts(
         self,
@@ -145,9 +149,9 @@ class Member:
         committed: Callable[[list[Place]], Mapping[Place, int]],
         topics: Mapping[str, Topic] | None = None,
     ) -> dict[Place, int]:
-        """Where to begin with those of an assignment that can be read; `topics`: as they are now, where known.
+        """Returns where to begin with those of an assignment that can be read; `topics`: as they are now, if known.
 
-        `ends` and `committed` ask Kafka, and may raise as the client does.
+        `ends` and `committed` ask Kafka, and may raise the client's exceptions.
         """
         topics = topics or {}
         self._counts = {name: topic.partitions for name, topic in topics.items()} | self._counts
@@ -156,38 +160,40 @@ class Member:
         self._held = places
         kept = {place: offset for place, offset in self._owner.assigned(places).items() if place not in starts}
         ids = {**self._owner.topic_ids(), **self.positions.ids}
-        anew = self._made_anew(places, ids, topics)
-        fresh = sorted(place for place in places if place not in starts or place in anew)
+        recreated = self._recreated_ids(places, ids, topics)
+        fresh = sorted(place for place in places if place not in starts or place in recreated)
         known = {place: ends(place) for place in fresh}
-        unknown = [place for place in fresh if place not in kept and place not in anew]
+        unknown = [place for place in fresh if place not in kept and place not in recreated]
         kept |= self._begun(unknown, committed, lambda place: known.get(place) or ends(place), topics)
         for place, (low, high) in known.items():
-            if place in anew:
-                starts[place] = self.positions.after_recreation(place, *anew[place], low, high, self._recreated)
+            if place in recreated:
+                starts[place] = self.positions.after_recreation(place, *recreated[place], low, high, self._recreated)
             else:
                 starts[place] = self.positions.go_on(place, kept[place], low, high)
         self.positions.look({topic: topics[topic] for topic, _ in places if topic in topics})
         self.positions.ids = {place: one for place in places if (one := _id(topics, place) or ids.get(place))}
         return starts
 
-    def made_anew(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
-        """Those that are open and whose topic is not the one any more that their position is of; once an answer."""
+    def find_recreated(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
+        """Returns open places whose topic is no longer the one that their position belongs to; once per answer."""
         if topics is self._looked:
             return frozenset()
         self._looked = topics
-        for place in self.open - self.positions.ids.keys():  # brokers did not tell before, and do now
+        for place in self.open - self.positions.ids.keys():  # brokers reported no ids before, and do now
             now = _id(topics, place)
             if now is not None and self.positions.moved(place[0]) in (None, now):
                 self.positions.ids[place] = now
                 self._begins(place)
-        return frozenset(self._made_anew(self.open, self.positions.ids, topics))
+        return frozenset(self._recreated_ids(self.open, self.positions.ids, topics))
 
     def go_on(self, place: Place, low: int, high: int, topics: Mapping[str, Topic] | None) -> int:
-        """Where to read a place whose position is of no use any more; Kafka has [low, high) of it. Raises SourceError."""
-        anew = self._made_anew([place], self.positions.ids, topics or {}).get(place)
-        if anew:
-            start = self.positions.after_recreation(place, *anew, low, high, self._recreated)
-            self.positions.ids[place] = anew[1]
+        """Returns where to continue a place whose position has become invalid; Kafka has [low, high). Raises
+        SourceError.
+        """
+        recreated = self._recreated_ids([place], self.positions.ids, topics or {}).get(place)
+        if recreated:
+            start = self.positions.after_recreation(place, *recreated, low, high, self._recreated)
+            self.positions.ids[place] = recreated[1]
         else:
             start = self.positions.go_on(place, self.positions.next[place], low, high)
         self.positions.next[place] = start
@@ -195,7 +201,7 @@ class Member:
         return start
 
     def begin(self, starts: Mapping[Place, int]) -> None:
-        """Read the given assignment, every partition from its start."""
+        """Begins the given assignment, every partition at its start."""
         self.given = None
         self.assignment = self.open = frozenset(starts)
         self.positions.next = dict(starts)
@@ -214,12 +220,12 @@ class Member:
         offset, topic_id = self.positions.next[place], self.positions.ids.get(place)
         self._beginnings[place] = Beginning(place, offset, topic_id, gap)
 
-    def _made_anew(
+    def _recreated_ids(
         self, places: Iterable[Place], ids: Mapping[Place, str], topics: Mapping[str, Topic]
     ) -> dict[Place, tuple[str, str]]:
-        """(id before, id now) of places whose topic is another one than their position is of.
+        """Returns (id before, id now) of places whose topic is not the one that their position belongs to.
 
-        Where nothing is known of a place, its topic counts: as it was last seen, or as other places of it were.
+        If nothing is known about a place, its topic decides: its id when last seen, or that of its other places.
         """
         of_topic: dict[str, str] = {}
         for (topic, _), before in ids.items():
@@ -240,10 +246,10 @@ class Member:
         ends: Callable[[Place], tuple[int, int]],
         topics: Mapping[str, Topic],
     ) -> dict[Place, int]:
-        """Where to begin with places of which nobody here knows anything.
+        """Returns where to begin with places that nothing is known about here.
 
-        Those of a topic of which the group has offsets of other partitions only were added since: from their
-        beginning, or what was written before this group heard of them would be passed over.
+        If the group has offsets only for other partitions of their topic, they were added since: they begin at their
+        beginning, or what was written before this group noticed them would be skipped.
         """
         if not unknown:
             return {}
@@ -265,7 +271,7 @@ class Member:
             else:
                 starts[place] = low if self._earliest else high
                 first.append(place)
-        if not self._earliest:  # so that other members do not take theirs for added ones
+        if not self._earliest:  # so that other members do not mistake theirs for added ones
             begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
             self.to_commit = {place: starts[place] if place in starts else ends(place)[1] for place in begun}
         for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", first)):
@@ -274,21 +280,21 @@ class Member:
         return starts
 
     def deliver(self, runs: Iterable[MessageRun]) -> list[MessageRun]:
-        """What may be handed out of these, now; positions move past it."""
+        """Returns the messages that may be delivered now; positions advance past them."""
         found = [self.positions.advance(run) for run in runs if run.place in self.open]
         return [run for run in found if run is not None]
 
     def check(self) -> None:
-        """Raises what the owner raised when it was told of something inside the client's callbacks."""
+        """Raises what the owner raised when it was notified inside the client's callbacks."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    def _tell(self, word: Callable[[frozenset[Place]], None], places: frozenset[Place]) -> None:
+    def _notify(self, word: Callable[[frozenset[Place]], None], places: frozenset[Place]) -> None:
         if places:
             try:
                 word(places)
-            except Exception as failure:  # a client's callback is no place for it: see `check`
+            except Exception as failure:  # a client's callback cannot raise it: see `check`
                 self._failure = self._failure or failure
 
 

@@ -1,4 +1,4 @@
-"""Messages of confluent-kafka sorted into runs, one a topic partition: column by column, for a million a second."""
+"""Messages of confluent-kafka sorted into runs, one per topic partition: column by column, for a million a second."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from confluent_kafka import Message
 
 from streameval.sources.kafka.reader import MessageRun
 
-# Messages that are asked for at a time. The client makes an object of each: a few hundred stay in the processor's cache until
-# their values are taken, and cost a third of what ten thousand do (1.7 against 0.56 million messages of 290 bytes a second).
+# Messages requested at a time. The client creates an object for each: a few hundred stay in the processor's cache until
+# their values are read, and cost a third of what ten thousand do (1.7 against 0.56 million messages of 290 bytes a
+# second).
 SLICE_MESSAGES = 500
 
 
 class MessageColumns:
-    """What has been received, as columns."""
+    """Messages received, as columns."""
 
     def __init__(self) -> None:
-        self.events: list[Message] = []  # what is no message, but an error or an end
+        self.events: list[Message] = []  # errors and ends, which are not messages
         self._values: list[bytes | None] = []
         self._offsets: list[int] = []
         self._partitions: list[int] = []
@@ -29,7 +30,7 @@ class MessageColumns:
         return len(self._values)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Adds messages, whose objects may go then."""
+        """Adds messages, whose objects can be freed then."""
         errors = list(map(Message.error, messages))
         if any(errors):  # None: a message
             self.events += compress(messages, errors)
@@ -40,7 +41,7 @@ class MessageColumns:
         self._topics += map(Message.topic, messages)
 
     def runs(self, topics: Sequence[str]) -> list[MessageRun]:
-        """By topic partition, in the order of their first messages. `topics`: all that there may be."""
+        """Returns runs by topic partition, in the order of their first messages. `topics`: all possible ones."""
         place = np.array(self._partitions, np.int64) * len(topics)
         for number, topic in enumerate(topics[1:], 1):
             place[np.fromiter(map(topic.__eq__, self._topics), bool, place.size)] += number

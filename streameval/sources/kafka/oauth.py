@@ -1,4 +1,4 @@
-"""Tokens for SASL/OAUTHBEARER from a callable of the user's (`kafka.oauth = "module:callable"`)."""
+"""Tokens for SASL/OAUTHBEARER from the user's callable (`kafka.oauth = "module:callable"`)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from streameval.sources.protocol import SourceError
 
 TokenSource = Callable[[], tuple[str, float]]
 
-_RENEW = 0.8  # of a token's life: as librdkafka does
+_RENEW = 0.8  # of a token's life: like librdkafka
 _LOCK = threading.Lock()
 _SOURCES: dict[str, TokenSource] = {}
 
 
 def token_source(path: str) -> TokenSource:
-    """The (token, when it expires in s since the epoch) of `module:callable`, one for all clients of the process.
+    """Returns a source of (token, when it expires in s since the epoch) from `module:callable`, one for all clients of
+    the process.
 
-    A token is kept for 80% of its life. Raises SourceError when there is no such callable, or what it gives is none.
+    A token is kept for 80% of its life. Raises SourceError if there is no such callable, or it returns something else.
     """
     with _LOCK:
         if path not in _SOURCES:
@@ -43,7 +44,7 @@ def _loaded(path: str) -> Callable[[], object]:
 
 
 class _Kept:
-    """Called by the threads of several clients."""
+    """Caches tokens for the threads of several clients."""
 
     def __init__(self, path: str, ask: Callable[[], object]) -> None:
         self._path = path
@@ -52,7 +53,7 @@ class _Kept:
         self._token, self._expires, self._renew = "", 0.0, 0.0
 
     def __call__(self) -> tuple[str, float]:
-        """Raises what the callable raises: clients try again."""
+        """Returns the token. Raises what the callable raises: clients try again."""
         with self._lock:
             now = time.time()
             if now >= self._renew:

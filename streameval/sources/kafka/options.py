@@ -9,14 +9,14 @@ from typing import Any
 from streameval.sources.protocol import SourceError
 
 _SECRET = re.compile(r"password|secret|token|key|pem|jaas|oauth|username", re.IGNORECASE)
-SHORTEST = 6  # characters of a value that is looked for in a message
+SHORTEST = 6  # characters of a value that is searched for in a message
 
 
 START_TIMEOUT = 20.0  # seconds that the brokers may take to answer for the first time
 
 
 def no_broker(bootstrap_servers: str, timeout: float, why: str) -> SourceError:
-    """What to say when nobody answers at the start: the address is wrong more often than the cluster is gone."""
+    """Returns the error for a start without an answer: the address is wrong more often than the cluster is down."""
     return SourceError(
         f'kafka.bootstrap_servers = "{bootstrap_servers}": no broker answered within {timeout:.0f} s ({why}); check the '
         "address, that Kafka runs there, and the TLS and SASL settings in kafka.client_options"
@@ -24,14 +24,14 @@ def no_broker(bootstrap_servers: str, timeout: float, why: str) -> SourceError:
 
 
 def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
-    """Raise SourceError for a client option that is ours to set; `reserved` has the fix by option."""
+    """Raises SourceError for a client option that only we may set; `reserved` has the fix by option."""
     for name in options:
         if name in reserved:
             raise SourceError(f"kafka.client_options.{name}: {reserved[name]}")
 
 
 def redacted(text: object, options: Mapping[str, Any]) -> str:
-    """A client's message without the values of those options that may be secrets.
+    """Returns a client's message without the values of options that may be secrets.
 
     A value of fewer than `SHORTEST` characters stays: a user name of "a" would blank every word.
     """

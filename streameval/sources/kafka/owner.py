@@ -21,8 +21,8 @@ class PartitionOwner:
         began: Callable[[frozenset[int]], None],
         finish: Callable[[], None] = lambda: None,
     ) -> None:
-        """`began` is called with the partitions of every assignment, after the keeper; `finish` before the keeper hears anything:
-        what was read before is to be counted.
+        """`began` is called with the partitions of every assignment, after the keeper; `finish` before the keeper is
+        notified of anything, so that everything read before is counted.
         """
         self._topics = topics
         self._group = group
@@ -30,11 +30,11 @@ class PartitionOwner:
         self._began = began
         self._finish = finish
         self._held: frozenset[int] = frozenset()
-        self._starts: dict[Place, int] = {}  # where the states that were found continue
-        self._ids: dict[Place, str] = {}  # of the topics that those offsets are of
+        self._starts: dict[Place, int] = {}  # where restored states continue
+        self._ids: dict[Place, str] = {}  # the topics that those offsets belong to
 
     def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
-        """Drops what is not in it, takes what is new."""
+        """Drops the partitions that are not in the assignment, takes the new ones."""
         by_topic = {topic: frozenset(p for t, p in places if t == topic) for topic in self._topics}
         impressions, clicks = by_topic[self._topics[0]], by_topic[self._topics[-1]]
         partitions = impressions & clicks
@@ -52,7 +52,7 @@ class PartitionOwner:
         return self._starts
 
     def topic_ids(self) -> Mapping[Place, str]:
-        """Of which topics the offsets are that states continue at."""
+        """Returns the ids of the topics that the offsets of restored states belong to."""
         return self._ids
 
     def revoked(self, places: frozenset[Place]) -> None:
@@ -63,7 +63,7 @@ class PartitionOwner:
             self._keeper.release(partitions)
 
     def lost(self, places: frozenset[Place]) -> None:
-        """Dropped at once."""
+        """Drops them at once."""
         self._finish()
         partitions = self._held & {partition for _, partition in places}
         if partitions:

@@ -1,14 +1,13 @@
-"""Keeps the two inputs of a partition together in event time while a backlog is drained.
+"""Keeps the two inputs of a partition together in event time while a backlog is processed.
 
-Labels wait for the slower of a partition's two inputs, so whatever the faster one is ahead must be kept in memory; what
-becomes of it does not depend on that (`join.kernel`). A
-Kafka client serves topics by bytes, not by event time: clicks are few and small, so a client reads days of them before
-the impressions of the first hour. The rule here: an input more than `ahead` of its partner is held, until it is less
-than half of that ahead. It never holds an input that has nothing to wait for: when the partner is at its end, or when
-the partner has been silent for `patience` seconds (its leader is away, or its end is not what it seems), the input
-runs free until the partner speaks again.
+Labels wait for the slower of a partition's two inputs, so whatever the faster one is ahead must be kept in memory; the
+outcome of its events does not depend on that (`join.kernel`). A Kafka client serves topics by bytes, not by event time:
+clicks are few and small, so a client reads days of them before the impressions of the first hour. The rule here: an
+input more than `ahead` of its partner is held, until it is less than half of that ahead. An input that has nothing to
+wait for is never held: if the partner is at its end, or has been silent for `patience` seconds (its leader is
+unavailable, or its end is not what it seems), the input is read freely until the partner delivers again.
 
-What can pile up is then `ahead` of event time plus two polls, whatever the length of the backlog.
+So at most `ahead` of event time plus two polls can pile up, whatever the length of the backlog.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PATIENCE = 5.0  # seconds; longer than a leader election, shorter than what loo
 
 @dataclass(slots=True)
 class _Input:
-    ts: int  # where it stands in event time, ms
+    ts: int  # its position in event time, ms
     spoke: float  # when it last delivered, by the clock
     held: bool = False
 
@@ -43,14 +42,14 @@ class Pacing:
         self._inputs: dict[Place, _Input] = {}
 
     def assign(self, pairs: Iterable[tuple[Place, Place]]) -> None:
-        """Begin with these pairs, nothing held (a client forgets its pauses when it is assigned partitions)."""
+        """Begins with these pairs, none held (a client forgets its pauses when it is assigned partitions)."""
         self._partner = {}
         for one, other in pairs:
             self._partner[one], self._partner[other] = other, one
         self._inputs = {}
 
     def delivered(self, place: Place, ts: int) -> None:
-        """An input has come to event time `ts` (ms); a partner not heard of yet is taken to stand there too."""
+        """Records that an input has reached event time `ts` (ms); a partner not seen yet is assumed to be there too."""
         now = self._clock()
         for known in (place, self._partner.get(place, place)):
             self._inputs.setdefault(known, _Input(ts, now))
@@ -58,7 +57,7 @@ class Pacing:
         self._inputs[place].spoke = now
 
     def held(self, lag: Mapping[Place, int]) -> frozenset[Place]:
-        """The inputs that must not be read now; `lag` has the messages left by input (absent: taken as none)."""
+        """Returns the inputs that must not be read now; `lag`: messages left by input (absent: none)."""
         now = self._clock()
         for place, input_ in self._inputs.items():
             other = self._partner.get(place, place)

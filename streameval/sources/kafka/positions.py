@@ -1,4 +1,4 @@
-"""Where a reader stands in every topic partition, and what is missing before that."""
+"""Where a reader is in every topic partition, and what is missing before that."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ log = logging.getLogger(__name__)
 class Positions:
     """The next offset of every topic partition, for a reader.
 
-    A position goes with the state in this process' memory, which survives a rebalance that gives the partition back;
-    so it is forgotten only when an assignment comes without the partition, or when it was lost.
+    A position belongs to the state in this process's memory, which survives a rebalance that gives the partition back;
+    so it is forgotten only if an assignment comes without the partition, or if it was lost.
     """
 
     def __init__(self) -> None:
         self.next: dict[Place, int] = {}
-        self.lost: dict[Place, int] = {}  # offsets that were gone, or passed over, before they were read
-        self.empty: dict[Place, int] = {}  # offsets between messages that hold none: compaction, transactions
+        self.lost: dict[Place, int] = {}  # offsets that were deleted, or skipped, before they were read
+        self.empty: dict[Place, int] = {}  # offsets between messages without one: compaction, transactions
         self.recreated: dict[str, int] = {}  # how often a topic was found recreated
-        self.ids: dict[Place, str] = {}  # of the topics that the positions are of
+        self.ids: dict[Place, str] = {}  # of the topics that the positions belong to
         self.gaps: dict[Place, str] = {}  # what is missing before a position, until it is reported
         self._seen: dict[str, str] = {}  # the id that a topic had when it was last checked
 
     def regained(self, places: frozenset[Place]) -> dict[Place, int]:
-        """The positions that still hold after an assignment."""
+        """Returns the positions that are still valid after an assignment."""
         self.forget(self.next.keys() - places)
         return dict(self.next)
 
     def forget(self, places: Iterable[Place]) -> None:
-        """These have no position any more."""
+        """Drops the positions of these places."""
         for place in tuple(places):
             self.next.pop(place, None)
             self.ids.pop(place, None)
 
     def advance(self, run: MessageRun) -> MessageRun | None:
-        """Move past a run; what remains of it when what was delivered before (a rebalance can repeat it) is cut off."""
+        """Advances past a run; returns it without messages that were delivered before (a rebalance can repeat them), or
+        None.
+        """
         due = self.next.get(run.place, 0)
         if run.offsets[0] < due:
             keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
@@ -54,10 +56,10 @@ class Positions:
         return run
 
     def go_on(self, place: Place, due: int, low: int, high: int) -> int:
-        """Where to read when `due` was asked for and Kafka has [low, high): there, or behind what it has deleted.
+        """Returns where to read if `due` was wanted and Kafka has [low, high): there, or after what it has deleted.
 
-        What was deleted is counted and said at error level. Raises SourceError when `due` is beyond the end: what
-        would come is not what was meant.
+        Deleted messages are counted, and logged at error level. Raises SourceError if `due` is beyond the end, because
+        later messages would not be the intended ones.
         """
         name = f"{place[0]} [{place[1]}]"
         if due > high:
@@ -79,9 +81,9 @@ class Positions:
         return max(due, low)
 
     def after_recreation(self, place: Place, before: str, now: str, low: int, high: int, policy: str) -> int:
-        """Where to read of a topic that was deleted and recreated: `policy` is `kafka.on_recreated_topic`.
+        """Returns where to read a topic that was deleted and recreated: `policy` is `kafka.on_recreated_topic`.
 
-        Raises SourceError when that is "stop".
+        Raises SourceError if that is "stop".
         """
         topic, partition = place
         what = f'topic "{topic}" was deleted and recreated (id {before}, now {now})'
@@ -103,11 +105,11 @@ class Positions:
         return low
 
     def moved(self, topic: str) -> str | None:
-        """The id that a topic had when it was last checked."""
+        """Returns the id that a topic had when it was last checked."""
         return self._seen.get(topic)
 
     def look(self, topics: Mapping[str, Topic]) -> None:
-        """These are the topics now."""
+        """Records the current topics."""
         self._seen |= {name: topic.id for name, topic in topics.items() if topic.id is not None}
 
     def _pass_over(self, place: Place, count: int, why: str) -> None:

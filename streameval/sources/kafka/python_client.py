@@ -1,4 +1,4 @@
-"""Creates kafka-python clients: the options that we set, those that users must not, and the known names."""
+"""Creates kafka-python clients: the options that we set, those that users must not set, and the known names."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TUNING: dict[str, Any] = {
     "client_id": "streameval",
     "isolation_level": "read_committed",
     "fetch_max_wait_ms": 100,
-    # What may wait in memory: one answer of each broker, and of each partition at most this part of it.
+    # The limit on messages in memory: one response of each broker, with at most this part per partition.
     "fetch_max_bytes": 33_554_432,
     "max_partition_fetch_bytes": 1_048_576,
-    "allow_auto_create_topics": False,  # a reader that creates topics gives them the wrong partition count
+    "allow_auto_create_topics": False,  # a reader that creates topics would give them the wrong partition count
     "metadata_max_age_ms": 30_000,
     "reconnect_backoff_max_ms": 2_000,
 }
@@ -34,8 +34,9 @@ RESERVED = {
 
 
 def never_create(consumer: Any) -> None:
-    """3.0.12 does not hand `allow_auto_create_topics` on to what asks for metadata: a topic that is deleted would be
-    made again, with the brokers' default of partitions, by whoever reads it. The one private name here.
+    """Keeps the client from creating topics: 3.0.12 does not pass `allow_auto_create_topics` to its metadata requests,
+    so a reader would recreate a deleted topic, with the brokers' default number of partitions. This is the only private
+    name used.
     """
     config = getattr(getattr(consumer, "_cluster", None), "config", None)
     if isinstance(config, dict):
@@ -43,7 +44,7 @@ def never_create(consumer: Any) -> None:
 
 
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """A client, or a SourceError that says what it does not take; connection trouble passes through."""
+    """Returns a client, or raises a SourceError that says what it rejects; connection errors are passed on."""
     try:
         return make(**options)
     except kafka_errors.KafkaTimeoutError:
@@ -53,7 +54,7 @@ def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Map
 
 
 def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the client takes them; SourceError for one that it does not know."""
+    """Returns the options as the client takes them; raises SourceError for one that it does not know."""
     for name in options:
         if name not in defaults:
             raise SourceError(
@@ -63,7 +64,7 @@ def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
 
 
 def shared_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Those options that another kind of client takes too; TOML has no tuples, so a version is written [2, 3]."""
+    """Returns the options that another kind of client takes too; TOML has no tuples, so a version is written [2, 3]."""
     taken = {name: value for name, value in options.items() if name in defaults}
     if isinstance(taken.get("api_version"), list):
         taken["api_version"] = tuple(taken["api_version"])
@@ -71,7 +72,9 @@ def shared_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> d
 
 
 def oauth_options(oauth: str) -> dict[str, Any]:
-    """The options of a client that asks `kafka.oauth` for its tokens; none when there is none. Raises SourceError."""
+    """Returns the options of a client that asks `kafka.oauth` for its tokens; empty if there is none. Raises
+    SourceError.
+    """
     if not oauth:
         return {}
     return {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _provider(token_source(oauth))}
@@ -81,7 +84,7 @@ def _provider(source: Callable[[], tuple[str, float]]) -> Any:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python is untyped
-        """Asked at every connection; a signature is good until it expires, so one is kept for most of that time."""
+        """Asked at every connection; a signature is valid until it expires, so one is kept for most of that time."""
 
         def token(self) -> str:
             return source()[0]

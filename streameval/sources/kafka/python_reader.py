@@ -1,10 +1,10 @@
 """The kafka-python client: pure Python, 0.2 million small messages/s (with crc32c; 0.03 without).
 
-Only its public interface is used, but for `python_client.never_create`. Making its fetcher hand over whole record batches, through a private attribute, read
-0.83 million messages/s where `poll` read 0.22, on a real broker. That hook is not here: with decoding it is a factor of
-two, the other client gives more without any private name, and kafka-python is about to move these internals (3.1).
-
-Topics compressed with snappy need the python-snappy package; gzip, lz4 and zstd need nothing more.
+Only its public interface is used, except for `python_client.never_create`. Making its fetcher return entire record
+batches, through a private attribute, read 0.83 million messages/s where `poll` read 0.22, on a real broker. That hook
+is not here: including decoding it is a factor of two, the other client is faster without any private name, and
+kafka-python is about to move these internals (3.1). Topics compressed with snappy need the python-snappy package; gzip,
+lz4 and zstd need nothing more.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from streameval.sources.protocol import Place, SourceError
 log = logging.getLogger(__name__)
 
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
-REJOIN_PATIENCE = 30.0  # seconds a rebalance may take before the group is joined again
+REJOIN_PATIENCE = 30.0  # seconds that a rebalance may take before the group is joined again
 _ASK_MS = int(ASK_TIMEOUT * 1_000)
-CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to say whether we belong to it
+CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to confirm our membership
 
 _HOPELESS = (
     kafka_errors.AuthorizationError,
@@ -74,7 +74,7 @@ class KafkaPythonReader(GroupReader):
         }
         self._made: Any = None
         self._handover = Handover()
-        self._revoked_at: float | None = None  # a rebalance is under way since
+        self._revoked_at: float | None = None  # when the current rebalance began
         self._ready = ReadyRuns()  # received, not delivered yet
 
     @property
@@ -106,7 +106,7 @@ class KafkaPythonReader(GroupReader):
         session_ms = float(self._settings.client_options.get("session_timeout_ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
         self._subscribe()
-        # With their metadata here, the client does not rejoin the group at once, when it comes: see `_receive`.
+        # Once it has their metadata, the client does not rejoin the group as soon as they come: see `_receive`.
         self._consumer.topics()
 
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
@@ -141,7 +141,7 @@ class KafkaPythonReader(GroupReader):
             try:
                 end = self._consumer.highwater(TopicPartition(*place))
             except kafka_errors.KafkaError:
-                continue  # a rebalance has taken it
+                continue  # revoked by a rebalance
             if end is not None:
                 lags[place] = max(0, end - due)
         return lags
@@ -163,8 +163,8 @@ class KafkaPythonReader(GroupReader):
     def pause(self, places: Iterable[Place]) -> None:
         """See `KafkaReader.pause`.
 
-        The client's buffer is emptied into ours first: kafka-python 3.0.12 sets a half-read fetch of a partition that
-        is paused aside, and after `resume` may never come back to it, while that partition is not fetched either.
+        The client's buffer is moved into ours first: kafka-python 3.0.12 sets a half-read fetch of a paused partition
+        aside, and after `resume` may never return to it, while that partition is not fetched either.
         """
         self._receive(0.0, sys.maxsize)
         self._paused |= set(places)
@@ -196,8 +196,8 @@ class KafkaPythonReader(GroupReader):
     def _receive(self, timeout: float, max_messages: int) -> None:
         member = self._of_group
         if self._revoked_at is not None:
-            # When poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may
-            # forget that it does, for ever. So be patient; and if it lasts, make it start over.
+            # If poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may forget
+            # about it forever. So wait longer; and if it lasts, make it start over.
             timeout = max(timeout, REJOIN_SLICE)
             if time.monotonic() - self._revoked_at > REJOIN_PATIENCE:
                 log.warning("kafka: no assignment for %.0f s: rejoining the group", REJOIN_PATIENCE)
@@ -230,22 +230,24 @@ class KafkaPythonReader(GroupReader):
         if fetched:
             self._answered = time.monotonic()
         for place, records in fetched.items():
-            if (place.topic, place.partition) in member.open:  # else from a start that is not one: read again
+            if (place.topic, place.partition) in member.open:  # otherwise from a start that is not valid: read again
                 values, offsets = [r.value for r in records], [r.offset for r in records]
                 self._ready.add(MessageRun(place.topic, place.partition, values, offsets))
 
     def _due(self) -> dict[Place, int]:
-        """The next offset to deliver; past transaction markers, which are never delivered, when nothing waits here."""
+        """Returns the next offset to deliver; past transaction markers, which are never delivered, if no messages wait
+        here.
+        """
         due = dict(self._of_group.positions.next) if self._member else {}
         for place in due.keys() - self._ready.places:
             try:
                 due[place] = max(due[place], self._consumer.position(TopicPartition(*place), timeout_ms=0) or 0)
             except kafka_errors.KafkaError:
-                del due[place]  # a rebalance has taken it
+                del due[place]  # revoked by a rebalance
         return due
 
     def _skip_gap(self, place: Place) -> None:
-        """Continue after messages that Kafka deleted before they were read."""
+        """Continues after messages that Kafka deleted before they were read."""
         member = self._of_group
         if place in member.open and self._still_given([place]):
             if self._is_deleted(place[0]):
@@ -262,9 +264,9 @@ class KafkaPythonReader(GroupReader):
         self._gaps.discard(place)
 
     def _still_member(self) -> bool:
-        """Ask the group whether we are: it takes offsets only from members.
+        """Asks the group whether we are still a member: it accepts offsets only from members.
 
-        False when we are not, or when nobody answers: then the question is put again at the next poll.
+        Returns False if we are not, or if nobody answers: then the next poll asks again.
         """
         member = self._of_group
         place = min(member.open)
@@ -275,7 +277,7 @@ class KafkaPythonReader(GroupReader):
             self._on_lost([TopicPartition(*place) for place in member.assignment])
             return False
         except kafka_errors.RebalanceInProgressError:
-            pass  # said to members only
+            pass  # only sent to members
         except kafka_errors.KafkaError as error:
             log.warning("kafka: cannot tell whether this is still a member of the group: %s", error)
             return False
@@ -284,7 +286,9 @@ class KafkaPythonReader(GroupReader):
         return True
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
-        """The ends, for readers of committed messages, as brokers know them now; none when they do not answer."""
+        """Returns the current ends for readers of committed messages, as the brokers know them; nothing if they do not
+        answer.
+        """
         try:
             ends = self._consumer.end_offsets([TopicPartition(*p) for p in places], timeout_ms=int(timeout * 1_000))
         except kafka_errors.KafkaError:
@@ -293,10 +297,10 @@ class KafkaPythonReader(GroupReader):
         return {(p.topic, p.partition): offset for p, offset in ends.items()}
 
     def _on_assign(self, partitions: Iterable[Any]) -> None:
-        """Take note; `poll` begins, where a broker may be asked and errors can be raised.
+        """Only records the assignment; `poll` begins reading, where brokers may be asked and errors can be raised.
 
-        Without a position the client would look for a committed one, and fail where there is none. Pausing instead
-        would set aside what it has of the last assignment, see `pause`.
+        Without a position the client would look for a committed one, and fail if there is none. Pausing instead would
+        set aside what it has from the last assignment, see `pause`.
         """
         given = list(partitions)
         for partition in given:
@@ -308,7 +312,7 @@ class KafkaPythonReader(GroupReader):
         self._of_group.assign(places, Generation(known.generation_id, known.member_id))
 
     def _on_revoke(self, partitions: Iterable[Any]) -> None:
-        self._ready.clear()  # what stays is read again from its position
+        self._ready.clear()  # what stays assigned is read again from its position
         self._of_group.revoke(frozenset((p.topic, p.partition) for p in partitions))
         self._of_group.given = None
         self._revoked_at = time.monotonic()
@@ -319,11 +323,13 @@ class KafkaPythonReader(GroupReader):
         self._revoked_at = time.monotonic()
 
     def _wake(self) -> None:
-        """Have the client's thread continue after a callback: a question about nothing wakes its loop."""
+        """Makes the client's thread continue after a callback: an empty request wakes its loop."""
         self._consumer.end_offsets([], timeout_ms=1_000)
 
     def _begin(self, places: frozenset[Place]) -> None:
-        """Read every partition from a number: ours, the owner's, the group's, or the one `kafka.start` means."""
+        """Begins reading every partition at a definite offset: ours, the owner's, the group's, or the one from
+        `kafka.start`.
+        """
         member = self._of_group
         try:
             starts = member.starts(places, self._ends, self._committed, self._topics_now())
@@ -336,12 +342,12 @@ class KafkaPythonReader(GroupReader):
         self._ready.clear()
         self._paused.clear()
         self._to_commit.clear()
-        self._counted = dict(starts)  # all before them was handed out by earlier polls
+        self._counted = dict(starts)  # everything before them was delivered by earlier polls
         member.begin(starts)
         for place, offset in starts.items():
             self._consumer.seek(TopicPartition(*place), offset)
         self._consumer.resume(*(TopicPartition(*place) for place in starts))
-        self._consumer.pause(*self._still_given(places - starts.keys()))  # has no partner: not to be read
+        self._consumer.pause(*self._still_given(places - starts.keys()))  # they have no partner: not to be read
         if member.to_commit:
             self._consumer.commit_async(_at(member.to_commit), callback=self._on_commit)
             member.to_commit = {}

@@ -25,8 +25,8 @@ class KafkaPythonSender(Sender):
             "batch_size": 262_144,
             "max_request_size": 1_000_000_000,  # the topic's own limit decides
             "reconnect_backoff_max_ms": 2_000,
-            # 3.0.12's idempotent producer is of no use any more after one message was too large for its topic; one
-            # request at a time keeps the order too, and a message repeated after a lost answer is harmless to readers
+            # 3.0.12's idempotent producer is unusable after one message was too large for its topic; with one request
+            # at a time the order is kept as well, and a message repeated after a lost response is harmless to readers
             "enable_idempotence": False,
             "max_in_flight_requests_per_connection": 1,
             **shared_options(client_options, KafkaProducer.DEFAULT_CONFIG),
@@ -59,7 +59,7 @@ class KafkaPythonSender(Sender):
         try:
             self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
         except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
-            raise SourceError(f'topic "{topic}": not sent: {self._said(error)}') from None
+            raise SourceError(f'topic "{topic}": not sent: {self._redacted(error)}') from None
 
     def flush(self, timeout: float) -> None:
         if self._made is None:
@@ -69,13 +69,13 @@ class KafkaPythonSender(Sender):
         except kafka_errors.KafkaError as error:
             raise SourceError(
                 f"{self._bootstrap_servers}: messages not delivered within {timeout:.0f} s "
-                f"({self._said(error)}); check that the brokers run"
+                f"({self._redacted(error)}); check that the brokers run"
             ) from None
         self._check()
 
     @property
     def _producer(self) -> Any:
-        """Made when first needed: kafka-python connects as it is made."""
+        """Created on first use: kafka-python connects when it is created."""
         if self._made is None:
             self._made = self._make(START_TIMEOUT)
         return self._made
@@ -85,7 +85,7 @@ class KafkaPythonSender(Sender):
         try:
             return make_client(KafkaProducer, options, self._client_options)
         except kafka_errors.KafkaError as error:
-            raise no_broker(self._bootstrap_servers, timeout, self._said(error)) from None
+            raise no_broker(self._bootstrap_servers, timeout, self._redacted(error)) from None
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
         options = {

@@ -15,7 +15,7 @@ from streameval.sources.kafka.topics import Describer, Topic, known_id
 
 
 class KafkaPythonDescriber(Describer):
-    """Asks with kafka-python."""
+    """Asks through kafka-python."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
         self._options = {
@@ -41,7 +41,7 @@ class KafkaPythonDescriber(Describer):
                 continue
             if answer["error_code"]:
                 return None
-            number = answer.get("topic_id")  # a UUID, here as the other client and Kafka's tools write it
+            number = answer.get("topic_id")  # a UUID, converted to the form of the other client and of Kafka's tools
             text = None if number is None else urlsafe_b64encode(UUID(str(number)).bytes).decode().rstrip("=")
             found[answer["name"]] = Topic(known_id(text), len(answer["partitions"]))
         return found

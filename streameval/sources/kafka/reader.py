@@ -10,8 +10,8 @@ from typing import Protocol
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
-# Seconds without an answer after which the brokers count as gone. Shorter: a busy broker looks dead; longer: /readyz
-# says so later. An idle topic is asked about three times as often.
+# Seconds without an answer after which the brokers count as unavailable. Shorter: a busy broker looks dead; longer:
+# /readyz reports it later. For an idle topic they are asked about three times as often.
 QUIET = 9.0
 
 
@@ -26,90 +26,93 @@ class MessageRun:
 
     @property
     def place(self) -> Place:
-        """Where they come from."""
+        """The topic partition that they come from."""
         return self.topic, self.partition
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where reading of a topic partition continues: at a new assignment, or behind what is gone."""
+    """Where reading of a topic partition continues: at a new assignment, or after missing messages."""
 
     place: Place
     offset: int
-    topic_id: str | None  # of the topic that the offset is of, where known
+    topic_id: str | None  # of the topic that the offset belongs to, if known
     gap: str = ""  # what is missing before it, in words
 
 
 class UnreachableError(Exception):
-    """No broker answered in time; the message says what the client saw."""
+    """No broker answered in time; the message contains the client's error."""
 
 
 class Owner(Protocol):
-    """Who answers for what is read. Called inside `KafkaReader.poll`, in its thread; may raise SourceError."""
+    """The owner of what is read. Called inside `KafkaReader.poll`, in its thread; may raise SourceError."""
 
     def assigned(self, places: frozenset[Place]) -> Mapping[Place, int]:
-        """The whole assignment that reading continues with; answers with the next offsets that are known.
+        """Takes the complete assignment that reading continues with; returns the next offsets that are known.
 
-        Called again for the same assignment when a broker could not be asked what it takes to begin.
+        Called again for the same assignment if a broker could not be asked for what is needed to begin.
         """
 
     def topic_ids(self) -> Mapping[Place, str]:
-        """Of which topics those offsets are, where known."""
+        """Returns the ids of the topics that those offsets belong to, if known."""
 
     def revoked(self, places: frozenset[Place]) -> None:
         """These will be reassigned, maybe to this member; they are still ours until this returns."""
 
     def lost(self, places: frozenset[Place]) -> None:
-        """These are not ours any more, and may be another member's already."""
+        """These are no longer ours, and may already be another member's."""
 
 
 class KafkaReader(ABC):
-    """A consumer of one client library in one group. One thread uses it."""
+    """A consumer of one client library in one group. Used by a single thread."""
 
-    # asked before messages are delivered; when it says no, none of them is, and they come again
+    # called before messages are delivered; if it returns False, none of them is delivered, and they come again
     gate: Callable[[Iterable[MessageRun]], bool] | None = None
 
     @abstractmethod
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
-        """Partitions of those topics that exist. Raises UnreachableError, or SourceError when access is denied."""
+        """Returns the partition counts of those topics that exist. Raises UnreachableError, or SourceError if access is
+        denied.
+        """
 
     @abstractmethod
     def subscribe(
         self, topics: Sequence[str], owner: Owner, *, committed: bool, watch: TopicWatch | None = None
     ) -> None:
-        """Join the group; `owner` is notified of every change inside `poll`. `committed`: begin at the group's offsets.
+        """Joins the group; `owner` is notified of every change inside `poll`. `committed`: begin at the group's
+        offsets.
 
-        Of partitions that are not there in every topic nothing is read. Without `watch` a topic that is recreated is
-        not noticed.
+        Partitions that do not exist in every topic are not read. Without `watch` a recreated topic is not noticed.
         """
 
     @abstractmethod
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
-        """At most `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
+        """Returns up to `max_messages` messages, in arrival order, as runs; waits up to `timeout` s for the first one.
 
-        Never delivers a message twice, nor out of offset order, to this process, and none of a partition that the owner
-        heard in this call to be revoked or lost. Raises SourceError when it cannot continue; a connection lost is no
-        such case.
+        Never delivers a message twice, or out of offset order, to this process, and none of a partition that was
+        revoked or lost in this call. Raises SourceError if it cannot continue; a lost connection is not such a case.
         """
 
     @property
     @abstractmethod
     def assignment(self) -> frozenset[Place]:
-        """The last assignment given; it holds until the next one comes, also during a rebalance."""
+        """The last assignment given; it is valid until the next one comes, also during a rebalance."""
 
     @abstractmethod
     def lag(self) -> dict[Place, int]:
-        """Messages between the next one to be delivered and the end, where the end is known."""
+        """Returns the number of messages between the next one to be delivered and the end, if the end is known."""
 
     @abstractmethod
     def caught_up(self, timeout: float) -> frozenset[Place]:
-        """Asks the brokers, for up to `timeout` s, where the ends are: those at which nothing is left to deliver."""
+        """Asks the brokers, for up to `timeout` s, for the ends; returns the places where nothing is left to
+        deliver.
+        """
 
     @abstractmethod
     def beginnings(self) -> list[Beginning]:
-        """To be asked after every `poll`: where reading had been begun, or had moved to, when the poll began.
+        """To be called after every `poll`: returns where reading had begun, or had moved to, when the poll began.
 
-        What that poll delivered comes from there. Without those that were removed or begun again in the meantime.
+        What that poll delivered comes from there. Places that were revoked or begun again in the meantime are left out.
         """
 
     @property
@@ -120,30 +123,32 @@ class KafkaReader(ABC):
     @property
     @abstractmethod
     def empty(self) -> Mapping[Place, int]:
-        """Offsets between messages that hold none, since the start: what compaction removed, and transactions' marks."""
+        """Offsets between messages that contain none, since the start: removed by compaction, or transaction
+        markers.
+        """
 
     @property
     @abstractmethod
     def lost(self) -> Mapping[Place, int]:
-        """Offsets that were gone or passed over before they were read, since the start."""
+        """Offsets that were deleted or skipped before they were read, since the start."""
 
     @property
     @abstractmethod
     def silence(self) -> float:
-        """Seconds since a broker answered for the last time; infinite before the first time."""
+        """Seconds since a broker last answered; infinite before the first time."""
 
     @abstractmethod
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Tell the group, without waiting, the next offsets to read; the last ones are made sure of by `close`."""
+        """Commits the next offsets to read to the group, without waiting; `close` makes sure of the last ones."""
 
     @abstractmethod
     def pause(self, places: Iterable[Place]) -> None:
-        """Deliver nothing of these until `resume` (or the next assignment)."""
+        """Stops delivering messages of these until `resume` (or the next assignment)."""
 
     @abstractmethod
     def resume(self, places: Iterable[Place]) -> None:
-        """Go on with these where they were paused."""
+        """Continues these where they were paused."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group, telling the owner nothing, and drop connections. May be called twice."""
+        """Leaves the group, without notifying the owner, and closes connections. May be called twice."""

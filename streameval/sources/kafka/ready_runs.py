@@ -10,14 +10,14 @@ from streameval.sources.protocol import Place
 
 
 class ReadyRuns:
-    """A queue of runs that is taken from by number of messages."""
+    """A queue of runs, from which a number of messages can be taken."""
 
     def __init__(self) -> None:
         self._runs: deque[MessageRun] = deque()
 
     @property
     def places(self) -> set[Place]:
-        """Partitions with messages here."""
+        """Partitions with messages in the queue."""
         return {run.place for run in self._runs}
 
     def add(self, run: MessageRun) -> None:
@@ -42,7 +42,7 @@ class ReadyRuns:
         return runs
 
     def put_back(self, runs: Sequence[MessageRun]) -> None:
-        """Puts runs that were taken back at the front, in their order."""
+        """Puts runs that were taken back at the front, in order."""
         self._runs.extendleft(reversed(runs))
 
     def drop(self, place: Place) -> None:

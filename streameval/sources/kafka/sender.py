@@ -13,16 +13,18 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 class Sender(ABC):
-    """A producer of one client library. One thread uses it."""
+    """A producer of one client library. Used by a single thread."""
 
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any]) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._client_options = client_options
-        self._failed = ""  # what could not be delivered first, and why
+        self._failed = ""  # the first message that could not be delivered, and why
 
     @abstractmethod
     def connect(self, timeout: float) -> None:
-        """Return once a broker has answered. Raises SourceError, which names the address, after `timeout` s without."""
+        """Returns once a broker has answered. Raises SourceError, which names the address, if none has after `timeout`
+        s.
+        """
 
     @abstractmethod
     def send(
@@ -35,24 +37,25 @@ class Sender(ABC):
         headers: Headers = (),
         refused: Callable[[], None] | None = None,
     ) -> None:
-        """Hand over a message; waits while too many are under way.
+        """Queues a message; waits while too many are in flight.
 
-        Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys meet in the same
-        partition number of topics with equal partition counts. `refused` is called, maybe on another thread, when the
-        topic does not take a message of this size. Raises SourceError for messages that could not be delivered before.
+        Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys go to the same
+        partition number of topics with equal partition counts. `refused` is called, maybe on another thread, if the
+        topic does not accept a message of this size. Raises SourceError for messages that could not be delivered
+        before.
         """
 
     @abstractmethod
     def flush(self, timeout: float) -> None:
-        """Wait until everything is delivered. Raises SourceError for what is not after `timeout` s."""
+        """Waits until everything is delivered. Raises SourceError if it is not after `timeout` s."""
 
     @abstractmethod
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
-        """Create topics; those that exist stay as they are. Raises SourceError for one that cannot be created."""
+        """Creates topics; those that exist stay as they are. Raises SourceError if one cannot be created."""
 
     @abstractmethod
     def close(self) -> None:
-        """Drop connections; what is not flushed is dropped. May be called twice."""
+        """Closes connections; messages that are not flushed are dropped. May be called twice."""
 
     def _check(self) -> None:
         """Raises SourceError for messages that could not be delivered before."""
@@ -60,15 +63,15 @@ class Sender(ABC):
             raise SourceError(self._failed)
 
     def _undelivered(self, topic: str, why: object, refused: Callable[[], None] | None) -> None:
-        """Take note of it; `refused`: who is told instead, when the message was too large."""
+        """Records the failure; `refused`: called instead, if the message was too large."""
         if refused is not None:
             refused()
         elif not self._failed:
-            self._failed = f'topic "{topic}": not delivered: {self._said(why)}'
+            self._failed = f'topic "{topic}": not delivered: {self._redacted(why)}'
 
     def _not_created(self, topic: str, why: object) -> SourceError:
-        return SourceError(f'topic "{topic}" could not be created: {self._said(why)}')
+        return SourceError(f'topic "{topic}" could not be created: {self._redacted(why)}')
 
-    def _said(self, why: object) -> str:
-        """What the client says, without the secrets of its options."""
+    def _redacted(self, why: object) -> str:
+        """Returns the client's message, without the secrets of its options."""
         return redacted(why, self._client_options)

@@ -1,25 +1,25 @@
 """Impressions and clicks from Kafka, through either client library.
 
-`KafkaSource` turns what a reader (see `reader`) delivers into batches: partition p of the impressions topic and partition p of the clicks topic make one batch,
-so the topics must have equal partition counts and be keyed by the same user id.
+`KafkaSource` turns what a reader (see `reader`) delivers into batches: partition p of the impressions topic and
+partition p of the clicks topic make one batch, so the topics must have equal partition counts and be keyed by the same
+user id.
 
-Where reading starts, for each topic partition: at this source's own position, when a rebalance gives the partition back
-and it was not lost in the meantime; else where its keeper says, who has the state that goes with it; else at
-`kafka.start`, but at its beginning when it was added since this process or its group began. Without a keeper, the
-group's committed offset comes before `kafka.start`; with one offsets are committed for lag tools, and read only to see
-whether there are any, which tells partitions that were added. Where it starts is told by a batch without events.
+Where reading starts, for each topic partition: at this source's own position, if a rebalance gives the partition back
+and it was not lost in the meantime; else where its keeper says, which has the state belonging to it; else at
+`kafka.start`, or at its beginning if it was added since this process or its group began. Without a keeper, the group's
+committed offset comes before `kafka.start`; with one, offsets are committed for lag tools, and read only to see whether
+there are any, which identifies added partitions. A batch without events reports where reading starts. A topic that was
+deleted and recreated has another id (see `topics`), which is stored in the checkpoint with the offsets: it is read from
+where `kafka.on_recreated_topic` says. Partitions that only one of the topics has are not read.
 
-A topic that was deleted and recreated has another id (see `topics`), which goes into the checkpoint with the offsets:
-it is read from where `kafka.on_recreated_topic` says. Of partitions that only one of the topics has nothing is read.
+The keeper is notified of rebalances inside `poll`, in the thread that polls: `release` if the group revokes partitions
+(under the classic protocol all of them, at every rebalance), `drop` if they were assigned to others or lost, `take` if
+new ones have come. Nothing of a partition is delivered between its release or loss and its next beginning.
 
-The keeper hears of rebalances inside `poll`, in the thread that polls: `release` when the group asks for partitions
-(under the classic protocol for all of them, at every rebalance), `drop` when they went to others or were lost, `take`
-when new ones have come. Nothing of a partition is delivered between its release or loss and its next beginning.
-
-A topic that does not exist yet is waited for (a producer may come later), said in the log every 30 seconds. A broker
-that does not answer at all for the first 20 seconds is an error, since a wrong address would never be noticed; one that
-goes away later is not: polls stay empty, the client reconnects, and `connected` is false in the meantime. Messages that
-Kafka has deleted before they were read are an error in the log and counted by `lost`; reading continues behind them. A
+If a topic does not exist yet, the source waits for it (a producer may come later) and logs that every 30 seconds. If no
+broker answers for the first 20 seconds, that is an error, because a wrong address would never be noticed; if one goes
+away later, it is not: polls stay empty, the client reconnects, and `connected` is false in the meantime. Messages that
+Kafka has deleted before they were read are an error in the log and counted by `lost`; reading continues after them. A
 position beyond the end is an error that ends `poll`.
 """
 
@@ -49,7 +49,7 @@ from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Plac
 
 log = logging.getLogger(__name__)
 
-ASK_SECONDS = 1.0  # that a broker may take to say where the ends are
+ASK_SECONDS = 1.0  # that a broker may take to report the ends
 
 
 _Decoded = tuple[Batch, Sequence[DeadLetter]]
@@ -57,7 +57,7 @@ _Decoded = tuple[Batch, Sequence[DeadLetter]]
 
 @dataclass(slots=True)
 class _Polled:
-    """What one poll brought, a batch for each partition."""
+    """The messages of one poll, with a batch for each partition."""
 
     runs: list[MessageRun]
     decoding: list[Future[_Decoded]]
@@ -66,7 +66,7 @@ class _Polled:
 class KafkaSource(Source):
     """Batches from Kafka, one per partition and poll.
 
-    Each poll takes as many messages as hold about `max_events` events, by what the last ones held.
+    Each poll takes as many messages as contain about `max_events` events, judging by the last ones.
     """
 
     def __init__(
@@ -119,15 +119,16 @@ class KafkaSource(Source):
         return batches
 
     def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
-        """See `Source.deliver`: of a backlog several polls, each read and decoded while the one before is counted."""
+        """See `Source.deliver`: of a backlog several polls, each read and decoded while the previous one is counted."""
         begin = time.monotonic()
         full = self._polls(timeout, take, self._lookahead.batches)
         self._lookahead.took(time.monotonic() - begin, full)
 
     def connect(self, stop: threading.Event) -> None:
-        """Wait until a broker answers, or `stop` is set: before whatever takes long, so that a wrong address is reported soon.
+        """Waits until a broker answers, or `stop` is set: before anything slow, so that a wrong address is reported
+        soon.
 
-        Raises SourceError when none does within `start_timeout` of the first question.
+        Raises SourceError if none does within `start_timeout` of the first request.
         """
         while not (stop.is_set() or self._counts_topics(1.0)):
             stop.wait(0.1)
@@ -135,20 +136,20 @@ class KafkaSource(Source):
             self._gate.connect(stop, self._start_timeout)
 
     def begin(self, keeper: Keeper | None) -> None:
-        """Nothing yet: the group assigns partitions inside `poll`."""
+        """Does nothing: the group assigns partitions inside `poll`."""
 
     def partitions(self) -> frozenset[int]:
-        """The partitions assigned to this member; kept during a rebalance until the new assignment is known."""
+        """Returns the partitions assigned to this member; kept during a rebalance until the new assignment is known."""
         return frozenset(partition for _, partition in self._reader.assignment)
 
     def lag(self) -> Mapping[Place, int]:
         return self._reader.lag()
 
     def caught_up(self) -> frozenset[Place]:
-        """The (topic, partition) at whose end this source stands, as the brokers say when they are asked now.
+        """Returns the (topic, partition) at whose end this source is, as the brokers report when they are asked now.
 
         That is: at some moment after this call began, every message that could be read was delivered. Without an answer
-        within a second it is in nobody's favour: nothing is caught up. Waits for the answer, so ask when it matters.
+        within a second, nothing counts as caught up. Waits for the answer, so call it only when it matters.
         """
         return self._reader.caught_up(ASK_SECONDS) if self.connected() else frozenset()
 
@@ -170,17 +171,21 @@ class KafkaSource(Source):
         return {name: count - fewest for name, count in counts.items() if count > fewest}
 
     def connected(self) -> bool:
-        """False before a broker has answered, and when none has for some seconds (they are asked when all is quiet)."""
+        """False before a broker has answered, and if none has for some seconds (they are asked when nothing
+        arrives).
+        """
         return self._reader.silence < QUIET
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
-        """Tell the group the next offsets to read (`Batch.offsets`), without waiting: call it now and then."""
+        """Commits the next offsets to read (`Batch.offsets`) to the group, without waiting; call it from time
+        to time.
+        """
         self._reader.commit(offsets)
 
     def close(self) -> None:
         """See `Source.close`. The keeper is not called: the owner of the state writes it before.
 
-        The dead-letter sink stays open, it is not ours.
+        The dead-letter sink stays open, because it is not ours.
         """
         self._closed = True
         if self._watch is not None:
@@ -189,7 +194,7 @@ class KafkaSource(Source):
         self._reader.close()
 
     def _polls(self, timeout: float, take: Callable[[Batch], None], most: int) -> bool:
-        """Delivers at most so many polls; whether each of them brought about as much as it could."""
+        """Delivers up to `most` polls; returns whether each of them brought about as much as it could."""
         if self._closed:
             raise SourceError(f"kafka source of {self._topics}: polled after it was closed")
         if not self._subscribed and not self._subscribe(timeout):
@@ -211,7 +216,7 @@ class KafkaSource(Source):
         return full
 
     def _by_partition(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
-        """What a poll has brought: (partition, its runs, where reading was begun before them)."""
+        """Groups the messages of a poll: (partition, its runs, where reading had begun before them)."""
         found: dict[int, tuple[list[MessageRun], list[Beginning]]] = {}
         for run in runs:
             found.setdefault(run.partition, ([], []))[0].append(run)
@@ -220,7 +225,7 @@ class KafkaSource(Source):
         return [(partition, *ours) for partition, ours in sorted(found.items())]
 
     def _hand_over(self, all_but: int = 0) -> None:
-        """Has the batches of the polls taken, `all_but` so many last ones, their dead letters written before."""
+        """Passes on the batches of the polls, except the last `all_but`, after writing their dead letters."""
         while len(self._polled) > all_but:
             polled = self._polled.popleft()
             events = Counter[str]()
@@ -236,7 +241,7 @@ class KafkaSource(Source):
             self._budget.learn(polled.runs, events)
 
     def _subscribe(self, timeout: float) -> bool:
-        """Join the group once a broker answers and the topics exist; False: not yet."""
+        """Joins the group once a broker answers and the topics exist; returns False if not yet."""
         if not self._counts_topics(timeout):
             return False
         now = time.monotonic()
@@ -255,7 +260,7 @@ class KafkaSource(Source):
         return True
 
     def _counts_topics(self, timeout: float) -> bool:
-        """Ask how many partitions the topics have; False: no broker has answered yet."""
+        """Asks how many partitions the topics have; returns False if no broker has answered yet."""
         self._deadline = self._deadline or time.monotonic() + self._start_timeout
         try:
             self._counts = self._reader.partition_counts(self._topics, max(timeout, min(2.0, self._start_timeout)))
@@ -277,7 +282,7 @@ class KafkaSource(Source):
             )
 
     def _say_unpaired(self) -> None:
-        """Partitions that only one of the topics has, while it grows: said at the first look, then every 30 seconds."""
+        """Logs partitions that only one of the topics has, while it grows: at once, then every 30 seconds."""
         now = time.monotonic()
         if now < self._say_missing_at:
             return
@@ -294,13 +299,13 @@ class KafkaSource(Source):
             )
 
     def _began(self, partitions: frozenset[int]) -> None:
-        """An assignment has come: the client has forgotten its pauses."""
+        """Handles a new assignment, at which the client forgets its pauses."""
         self._paused = frozenset()
         if not self._shared:
             self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in partitions)
 
     def _decode(self, partition: int, runs: Sequence[MessageRun], begun: Sequence[Beginning]) -> _Decoded:
-        """The batch of a partition's messages, with where reading was begun before them."""
+        """Returns the batch of a partition's messages, with where reading had begun before them."""
         values: list[bytes | None] = []
         offsets: list[int] = []
         kinds: list[int] = []
@@ -325,7 +330,7 @@ class KafkaSource(Source):
         return replace(batch, topic_ids=ids, gaps=gaps) if begun else batch, letters
 
     def _read(self, timeout: float, messages: int) -> list[MessageRun]:
-        """What the reader delivers; while the schema registry does not answer, nothing is fetched."""
+        """Returns what the reader delivers; while the schema registry does not answer, nothing is fetched."""
         waiting = self._gate.waiting() if self._gate is not None else 0.0
         if not waiting:
             return self._reader.poll(timeout, messages)
@@ -336,7 +341,7 @@ class KafkaSource(Source):
         return runs
 
     def _note_times(self, batch: Batch) -> None:
-        """How far in event time a batch has brought its inputs."""
+        """Records how far in event time a batch has brought its inputs."""
         impressions, clicks = self._topics
         if len(batch.impressions):
             self._pacing.delivered((impressions, batch.partition), int(batch.impressions.ts.max()))
@@ -344,7 +349,9 @@ class KafkaSource(Source):
             self._pacing.delivered((clicks, batch.partition), int(batch.clicks.ts.max()))
 
     def _pace(self) -> None:
-        """Pause the inputs that run ahead of their partner in event time, resume those that waited long enough."""
+        """Pauses the inputs that run ahead of their partner in event time, resumes those that have waited long
+        enough.
+        """
         if self._shared:
             return
         held = self._pacing.held(self._reader.lag())
@@ -359,7 +366,7 @@ def _of_files(format: str) -> Literal["json", "arrow"]:
 
 
 def open_describer(settings: Kafka) -> Describer:
-    """Who asks about topics, with the client that `kafka.client` names."""
+    """Returns a describer of topics, for the client that `kafka.client` names."""
     if settings.client == "confluent":
         from streameval.sources.kafka.confluent_topics import ConfluentDescriber
 
@@ -370,7 +377,7 @@ def open_describer(settings: Kafka) -> Describer:
 
 
 def open_reader(settings: Kafka) -> KafkaReader:
-    """The reader that `kafka.client` names. Raises SourceError for options that cannot be used."""
+    """Returns the reader that `kafka.client` names. Raises SourceError for options that cannot be used."""
     if settings.client == "confluent":
         from streameval.sources.kafka.confluent_reader import ConfluentReader
 

@@ -12,7 +12,7 @@ FLUSH_TIMEOUT = 150.0  # seconds; longer than the clients themselves try to deli
 
 
 def open_sender(client: str, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> Sender:
-    """A sender of the client library that `kafka.client` names."""
+    """Returns a sender of the client library that `kafka.client` names."""
     if client == "confluent":
         from streameval.sources.kafka.confluent_sender import ConfluentSender
 
@@ -35,25 +35,25 @@ class KafkaWriter:
         self._sender = open_sender(client, bootstrap_servers, client_options or {}, oauth)
 
     def write(self, topic: str, keys: Sequence[bytes], values: Sequence[bytes], partition: int | None = None) -> None:
-        """Hand over messages, in order; see `Sender.send` for the partition and the errors."""
+        """Queues messages, in order; see `Sender.send` for the partition and the errors."""
         send = self._sender.send
         for key, value in zip(keys, values, strict=True):
             send(topic, value, key, partition)
 
     def connect(self, timeout: float = START_TIMEOUT) -> None:
-        """Return once a broker has answered; raises SourceError after `timeout` s without."""
+        """Returns once a broker has answered; raises SourceError if none has after `timeout` s."""
         self._sender.connect(timeout)
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float = 30.0) -> None:
-        """Create topics, for a real broker; the embedded one has its own way."""
+        """Creates topics on a real broker; the embedded one has its own method."""
         self._sender.create_topics(names, partitions, timeout)
 
     def flush(self, timeout: float = FLUSH_TIMEOUT) -> None:
-        """Return once everything written is stored. Raises SourceError if that cannot be."""
+        """Returns once everything written is stored. Raises SourceError if that fails."""
         self._sender.flush(timeout)
 
     def close(self) -> None:
-        """Flush and let go. May be called twice."""
+        """Flushes and closes. May be called twice."""
         try:
             self._sender.flush(FLUSH_TIMEOUT)
         finally:

@@ -67,7 +67,7 @@ def in_json(of: Comparison) -> str:
 @pytest.mark.parametrize(
     ("noise", "bias", "verdict"), [(0.8, 0.0, "worse"), (0.0, 0.9, "worse"), (0.02, 0.0, "not_worse")]
 )
-def test_what_a_verdict_fell_on_shows_it_then_and_stays_as_it_was(noise: float, bias: float, verdict: str) -> None:
+def test_the_deciding_metric_shows_the_verdict_and_is_kept(noise: float, bias: float, verdict: str) -> None:
     one = tracked()
     seen = feed(one, range(60), noise, bias=bias)
     first = next(c for c in seen if c.verdict != "undecided")
@@ -84,7 +84,7 @@ def test_what_a_verdict_fell_on_shows_it_then_and_stays_as_it_was(noise: float, 
     assert all(c.decided_on is None and c.supported_now is None for c in seen if c.verdict == "undecided")
 
 
-def test_a_difference_that_goes_away_is_said_not_to_be_shown_any_more_beside_what_was_found() -> None:
+def test_a_difference_that_disappears_is_reported_next_to_the_verdict() -> None:
     one = tracked()
     found = feed(one, range(20), 1.0)[-1]
     assert found.verdict == "worse"
@@ -115,7 +115,7 @@ def test_a_late_break_is_decided_on_the_window_that_shows_it() -> None:
     assert (of_window.window, of_window.on.since, of_window.on.alone) == (1, 60 * MINUTE, True)
 
 
-def test_all_metrics_together_are_said_to_be_that() -> None:
+def test_a_verdict_of_all_metrics_together_is_labelled_so() -> None:
     log_e = [2.4, 2.5, 0.0, 0.0, 3.1], [0.0] * 5
     estimates = {"log_loss": Estimate(0.01, -0.001, 0.03), "auc": Estimate(-0.01, -0.02, 0.001), "gauc": NONE}
     made = decide(RULE, "worse", 7, log_e, lambda _: estimates, [0])
@@ -142,7 +142,7 @@ def test_strict_mode_decides_on_log_loss() -> None:
 @given(st.integers(1, 59), st.sampled_from([0.8, 0.3, 0.02]))
 @settings(max_examples=12, deadline=None)
 @pytest.mark.slow
-def test_a_restart_at_any_look_keeps_what_was_decided(cut: int, noise: float) -> None:
+def test_a_restart_at_any_look_keeps_the_decision(cut: int, noise: float) -> None:
     whole = tracked()
     rows = [(minute, row(minute, noise)) for minute in range(60)]
     other = tracked()
@@ -189,7 +189,7 @@ def test_in_a_row_an_interval_and_its_verdict_do_not_contradict_each_other(noise
             assert (m.decided_at is None) == (m.verdict == "undecided") == (m.supported_now is None)
 
 
-def test_a_shadow_that_recovers_is_judged_anew_and_a_deploy_never_is() -> None:
+def test_a_shadow_that_recovers_is_judged_again_and_a_deploy_never_is() -> None:
     for kind, lapses in (("shadow", True), ("deploy", False)):
         one = tracked(kind=kind)
         assert feed(one, range(20), 1.0)[-1].verdict == "worse"
@@ -207,7 +207,7 @@ def test_a_shadow_that_recovers_is_judged_anew_and_a_deploy_never_is() -> None:
     assert [c.kind for c in again.changes] == ["verdict", "anew", "verdict"]
 
 
-def test_a_verdict_that_is_retracted_takes_what_it_fell_on_along_and_may_be_found_again() -> None:
+def test_a_retracted_verdict_loses_its_deciding_metric_and_may_be_reached_again() -> None:
     one = tracked()
     found = feed(one, range(30), 0.8)[-1]
     assert found.verdict == "worse"

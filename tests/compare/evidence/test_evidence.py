@@ -273,7 +273,7 @@ def test_the_overall_verdict_is_of_log_loss_and_auc_together() -> None:
     )  # the hedge: the same ranking, worse calibrated
 
 
-def test_the_overall_evidence_is_told_on_the_scale_of_the_level() -> None:
+def test_the_overall_evidence_is_reported_on_the_scale_of_the_level() -> None:
     level, less = np.log(20), Rule(alpha=0.05).log_level()
     assert 2.5 < less < level
     assert Rule(alpha=0.05, windows=3).log_level() == pytest.approx(level)  # what the table is not of

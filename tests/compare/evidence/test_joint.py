@@ -25,7 +25,7 @@ def served(rng: np.random.Generator, hours: int) -> np.ndarray:
     return out
 
 
-def test_deviations_of_a_pair_are_what_its_variances_are_made_of() -> None:
+def test_the_variances_of_a_pair_follow_from_its_deviations() -> None:
     sums = pair_rows(*draw(np.random.default_rng(0), 20_000))
     statistics = paired.statistics(sums)
     for dev, name in zip(paired.deviations(sums), ("log_loss", "auc"), strict=True):

@@ -25,7 +25,7 @@ def same_bits(a: dict[str, paired.Statistic], b: dict[str, paired.Statistic]) ->
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
 @settings(max_examples=30, deadline=None)
-def test_merge_equals_whole_and_retract_undoes_bit_for_bit(seed: int, parts: int) -> None:
+def test_merge_equals_one_pass_and_retract_undoes_bit_for_bit(seed: int, parts: int) -> None:
     rng = np.random.default_rng(seed)
     columns = draw(rng, 400)
     whole = pair_rows(*columns)

@@ -34,7 +34,7 @@ def test_leading_shapes_give_the_same_bits() -> None:
             assert all(getattr(one, f) == getattr(whole[i, j], f) for f in ("theta", "weight", "v_clu", "v_iid", "df"))
 
 
-def test_what_is_not_defined_says_so() -> None:
+def test_undefined_results_have_a_reason() -> None:
     for s in (ratio(np.zeros(64), np.zeros(64)), ratio(np.ones(64), np.eye(64)[0]), two_means(*np.zeros((4, 64)))):
         assert isinstance(s, Statistic)
         assert np.isnan(s.theta)

@@ -111,7 +111,7 @@ def test_weights_that_rule_the_sum_are_no_evidence() -> None:
     assert evidence.levels(np.zeros(SNIPS_WIDTH, np.int64)) == (None, None)
 
 
-def test_propensities_that_nobody_can_believe_count_as_the_smallest_one() -> None:
+def test_propensities_below_the_floor_count_as_the_floor() -> None:
     tiny, least = Pairs(500, 5), Pairs(500, 5)
     tiny.propensity[:5], least.propensity[:5] = 1e-300, LEAST
     assert np.array_equal(tiny.piece(), least.piece())

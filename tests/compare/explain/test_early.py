@@ -36,7 +36,7 @@ def slow_promised_auc(p: NDArray[np.float64]) -> float:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_promised_auc_is_that_of_all_pairs_weighted_by_what_the_scores_say(seed: int) -> None:
+def test_promised_auc_is_that_of_all_pairs_weighted_by_the_scores(seed: int) -> None:
     p = np.round(np.random.default_rng(seed).beta(1, 5, 150), 1 + seed % 3)  # with ties
     assert promised_auc(p) == pytest.approx(slow_promised_auc(p), abs=1e-12)
 

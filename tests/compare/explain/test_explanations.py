@@ -212,7 +212,7 @@ def test_a_snapshot_without_news_reads_nothing_again(monkeypatch: pytest.MonkeyP
     assert before.comparisons[0].findings
 
 
-def test_a_split_says_what_is_mix_and_what_is_within() -> None:
+def test_a_split_separates_mix_and_within() -> None:
     s = scenario(versions=(Version("v1"), Version("v2", noise=1.5, start_s=60.0, share=0.5)), shadow=False, users=5_000)
     pipeline = counted(traffic(s))
     c = comparison(readers_see(pipeline), "split")

@@ -116,7 +116,7 @@ def test_the_order_of_arrival_and_who_served_are_nothing() -> None:
     assert np.array_equal(turned_lists(other), LISTS.exposed(row))
 
 
-def test_rows_of_a_checkpoint_keep_what_is_still_asked_for() -> None:
+def test_rows_of_a_checkpoint_keep_the_metrics_still_configured() -> None:
     some = Some(200, 4)
     row = some.row(np.arange(some.label.size))[None]
     again = ListMetrics(("ndcg_3", "mrr"), CUT).fitted(row, LISTS.names)
@@ -220,7 +220,7 @@ def why(rows: Rows, part: int = 40_000, **options: Any) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_what_is_not_known_says_why(rows: Rows) -> None:
+def test_unknown_results_have_a_reason(rows: Rows) -> None:
     assert why(rows, requests=False) == {f"ndcg_{K}": "no_requests"}
     assert why(rows, propensities=False) == dict.fromkeys(("log_loss", "auc", f"ndcg_{K}"), "no_propensities")
     assert why(rows, sections={"ranking": {"k": []}}) == {"ndcg": "not_configured"}

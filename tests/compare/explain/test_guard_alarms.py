@@ -25,6 +25,6 @@ def test_the_weighted_difference_of_half_a_null_is_nothing_and_its_error_is_righ
     assert 0.75 < z.std(ddof=1) < 1.3
 
 
-def test_what_is_worse_elsewhere_is_called_within_200_000_impressions() -> None:
+def test_a_version_worse_elsewhere_is_detected_within_200_000_impressions() -> None:
     spoke, _ = alarms(20, better=0.25)
     assert spoke >= 6

@@ -103,7 +103,7 @@ def reversed_by_exposure() -> Snapshot:
 
 
 @pytest.mark.slow
-def test_a_version_that_only_wins_on_what_is_shown_often_is_called(reversed_by_exposure: Snapshot) -> None:
+def test_a_version_better_only_on_frequently_shown_items_is_detected(reversed_by_exposure: Snapshot) -> None:
     c = only(reversed_by_exposure, "paired")
     mix = next(m for m in c.mixes if m.metric == "log_loss")
     assert (mix.dimension, mix.simpson) == ("propensity", True)

@@ -226,7 +226,7 @@ def test_a_version_that_wins_on_head_items_and_loses_elsewhere_is_called_within_
         assert "higher under uniform exposure" in mix.text
 
 
-def test_so_is_one_that_ranks_better_what_is_shown_often_and_worse_what_is_not() -> None:
+def test_a_version_that_ranks_only_frequently_shown_items_better_is_detected() -> None:
     rows, _ = world(np.random.default_rng(0), 200_000, 0.1, 1.34, usual=0.8)
     mix = guard(rows)["auc"]
     assert mix.simpson

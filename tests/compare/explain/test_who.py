@@ -145,7 +145,7 @@ def test_there_is_no_evidence_below_the_floors_and_none_before_rho() -> None:
         assert {(f.log_e, f.significant) for f in paired_findings(parts, t, 0.3)} == {(0.0, False)}
 
 
-def test_what_is_all_of_the_traffic_is_no_finding_and_the_list_is_short() -> None:
+def test_a_part_that_is_all_of_the_traffic_is_no_finding_and_the_list_is_short() -> None:
     n = np.ones((121, BLOCKS), np.int64)
     names = [*(("item", f"{k}") for k in range(119)), ("one", "same"), (PCLICK, "0-1")]
     n[119:] = 119
@@ -260,7 +260,7 @@ def mixed_world(rng: np.random.Generator, n: int, share: Sequence[float], effect
     return {"arm": arm, "hour": hour, "country": country, "device": device, "p": p, "y": y, "q": q}
 
 
-def test_a_difference_is_taken_apart_as_a_loop_does() -> None:
+def test_a_difference_is_decomposed_as_by_a_loop() -> None:
     rng = np.random.default_rng(0)
     w = mixed_world(rng, 20_000, (0.6, 0.4), 1.1)
     mixes = {(m.dimension, m.metric): m for m in split_mixes(split_parts(w), arms(w, rng), terms(1.0), "v2")}

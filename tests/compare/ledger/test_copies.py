@@ -104,7 +104,7 @@ def test_a_weight_that_all_have_makes_nothing_surer(weight: int) -> None:
         assert found[1][name].theta == pytest.approx(float(found[0][name].theta), rel=1e-6, abs=1e-9)
 
 
-def test_a_thinned_log_is_no_surer_than_the_whole_one() -> None:
+def test_a_sampled_log_is_no_more_certain_than_the_full_one() -> None:
     """One non-click in 20 is kept, and counts as 20: no variance is below that of the whole log, and clicks count once."""
     traffic = Traffic(N, 6)
     kept = np.flatnonzero((traffic.label == 1) | (np.random.default_rng(3).random(N) < 0.05))

@@ -19,10 +19,10 @@ class Slow:
     def end_of(self, pane: int) -> int:
         return min([pane // HOUR * HOUR + HOUR, *(cut for cut in self.cuts if cut > pane)])
 
-    def take(self, end: int, put_off: set[int]) -> list[tuple[int, int]]:
+    def take(self, end: int, deferred: set[int]) -> list[tuple[int, int]]:
         due = {(pane, 1) for pane in self.late if pane + DEFER < end}
         for pane in self.on_time:
-            if (self.end_of(pane) - 1 + DEFER if pane in put_off else pane) < end:
+            if (self.end_of(pane) - 1 + DEFER if pane in deferred else pane) < end:
                 due.add((pane, 0))
         self.late -= {pane for pane, late in due if late}
         self.on_time -= {pane for pane, late in due if not late}
@@ -36,10 +36,10 @@ events = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(events)
-def test_what_is_due_is_what_a_walk_through_all_panes_finds(happening: list[tuple[str, int]]) -> None:
+def test_due_panes_equal_those_of_a_walk_through_all_panes(happening: list[tuple[str, int]]) -> None:
     slow = Slow([])
     fast = DuePanes(DEFER, slow.end_of)
-    put_off: set[int] = set()
+    deferred: set[int] = set()
     now, looked = 0, 0
     for what, n in happening:
         pane = now + n
@@ -50,19 +50,19 @@ def test_what_is_due_is_what_a_walk_through_all_panes_finds(happening: list[tupl
             slow.late.add(pane - 5)
             fast.add(pane - 5, 1)
         elif what == "off":
-            put_off |= set(range(looked, looked + n))
+            deferred |= set(range(looked, looked + n))
         elif what == "cut":
             slow.cuts.append(pane)
             fast.cut()
         elif what == "look":
             looked, now = now + n, now + n
-            expected = sorted(p for p in slow.on_time if p < looked and p not in put_off)
-            assert fast.waiting(0, looked, put_off) == expected
-            assert fast.take(looked, put_off) == slow.take(looked, put_off)
+            expected = sorted(p for p in slow.on_time if p < looked and p not in deferred)
+            assert fast.waiting(0, looked, deferred) == expected
+            assert fast.take(looked, deferred) == slow.take(looked, deferred)
     assert fast.take(1 << 40, set()) == slow.take(1 << 40, set())
 
 
-def test_a_look_does_not_go_through_what_was_put_off_or_is_not_due() -> None:
+def test_a_look_does_not_go_through_panes_that_are_deferred_or_not_due() -> None:
     """A day of panes of a second is put off; then every look asks for the segments of its own panes alone."""
     asked: list[int] = []
 

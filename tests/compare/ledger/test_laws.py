@@ -122,7 +122,7 @@ def test_partitions_do_not_matter(kind: str, partitions: int, seed: int) -> None
 @KINDS
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 99), st.lists(st.integers(0, 399), min_size=1, max_size=40, unique=True))
-def test_a_label_that_changes_is_as_if_it_had_always_been_so(kind: str, seed: int, changed: list[int]) -> None:
+def test_a_changed_label_counts_as_if_it_had_always_been_so(kind: str, seed: int, changed: list[int]) -> None:
     traffic = Rich(400, seed)
     rows = np.array(sorted(changed))
     there, back = counted(kind, traffic, [100]), counted(kind, traffic, [])
@@ -194,7 +194,7 @@ def test_a_restart_changes_nothing(kind: str, seed: int, at: int, looked: int) -
 
 
 @pytest.mark.parametrize(("first", "second"), [(a, b) for a in MAKERS for b in MAKERS if a != b])
-def test_a_checkpoint_of_other_rows_is_read_and_what_both_have_goes_on(first: str, second: str) -> None:
+def test_a_checkpoint_with_other_rows_is_read_and_common_ones_continue(first: str, second: str) -> None:
     traffic = Rich(400, 5)
     rows = np.arange(400)
     codes = Catalog(("country",), 5).adopt({**CATALOG.names(), "values": NAMES})

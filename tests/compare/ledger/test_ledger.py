@@ -233,7 +233,7 @@ def test_levels_are_what_a_version_served_by_bucket_of_its_own_pclick() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 99), st.integers(0, 400), st.integers(0, 400))
-def test_a_partition_that_counts_again_what_was_looked_at_finds_its_strata(seed: int, at: int, saved: int) -> None:
+def test_a_partition_that_counts_evaluated_panes_again_finds_its_strata(seed: int, at: int, saved: int) -> None:
     """One of two partitions comes back from a checkpoint of before the last looks, which saw its labels then."""
     traffic = Traffic(800, seed)
     mine = traffic.user % 2 == 0
@@ -267,7 +267,7 @@ def test_a_partition_that_counts_again_what_was_looked_at_finds_its_strata(seed:
     assert again.content() == straight.content()
 
 
-def test_what_looks_gain_is_what_segments_hold() -> None:
+def test_rows_added_by_looks_equal_those_of_segments() -> None:
     counting = counted(Traffic(8_000, 14), [3_000])
     content = counting.content()["segments"]
     assert {where: row.tolist() for where, row in counting.gains.items()} == content
@@ -323,7 +323,7 @@ def test_blocks_of_items_add_up_to_those_of_users_where_items_are_named() -> Non
                 assert 0 < items[:, 0].sum() < users[:, 0].sum()
 
 
-def test_what_is_forgotten_or_cleared_is_gone() -> None:
+def test_forgotten_and_cleared_sums_are_gone() -> None:
     counting = counted(Traffic(8_000, 3), [])
     counting.ledger.advance(1 << 40)
     numbers = [number for number, _ in counting.ledger.segments()]
@@ -334,7 +334,7 @@ def test_what_is_forgotten_or_cleared_is_gone() -> None:
     assert {key for _, by_key in counting.ledger.segments() for key in by_key} == {(0, -1), (0, 2)}
 
 
-def test_what_is_late_counts_once_the_horizon_is_over_whenever_it_came() -> None:
+def test_late_labels_count_once_the_horizon_is_over_whenever_they_came() -> None:
     traffic = Traffic(400, 9)
     rows, label = np.arange(400), traffic.label.copy()
     flags = rows < 50
@@ -355,7 +355,7 @@ def test_what_is_late_counts_once_the_horizon_is_over_whenever_it_came() -> None
         assert _clicks(counting, end + HORIZON // PANE + 1) == int(label.sum())
 
 
-def test_what_is_late_as_a_whole_is_not_taken_apart() -> None:
+def test_an_entirely_late_batch_is_not_split() -> None:
     traffic = Traffic(40, 9)
     labelled, scored = traffic.part(np.arange(40), fresh=False)  # as of a click that comes late
     ((some, its, sign, late),) = as_due(labelled, scored, -1, values=False)
@@ -388,7 +388,7 @@ def test_writing_the_codes_of_a_few_scores_at_a_time_changes_nothing(monkeypatch
     assert counted(Traffic(500, 6), []).content() == expected
 
 
-def test_impressions_without_a_logged_pclick_count_for_nobody() -> None:
+def test_impressions_without_a_logged_pclick_count_for_no_version() -> None:
     traffic = Traffic(600, 8)
     labelled, scored = traffic.part(np.arange(600))
     keep = np.ones(scored.row.size, np.bool_)
@@ -417,7 +417,7 @@ def test_rows_beyond_the_most_are_counted_as_untracked(monkeypatch: pytest.Monke
     assert counting.ledger.untracked == possible - pairs
 
 
-def test_what_nothing_is_kept_of_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_numbers_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbering, "MOST_ROWS", 6)
     traffic = Traffic(600, 11)
     begin, rest = np.split(np.arange(600), [int(np.searchsorted(traffic.ts, (BASE // PANE + 5) * PANE))])

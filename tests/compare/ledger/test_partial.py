@@ -90,7 +90,7 @@ def test_equal_scores_differ_by_0_to_the_bit(limits: tuple[float, float]) -> Non
 
 
 @pytest.mark.parametrize("limits", RANGES[:3])
-def test_an_impression_moves_the_area_by_what_it_is_worth(limits: tuple[float, float]) -> None:
+def test_an_impression_changes_the_area_by_its_term(limits: tuple[float, float]) -> None:
     """The derivative: what the area gains by one impression more is its worth less the mean, over how many there are."""
     bins, label = drawn(5, 20_000, 400)
     labels = labels_of(bins, label)

@@ -112,7 +112,7 @@ def test_few_effective_samples_and_one_heavy_weight_decide_nothing() -> None:
     assert (float(found.df), float(found.blocks)) == (0.0, 0.0)
 
 
-def test_propensities_that_cannot_be_are_told() -> None:
+def test_impossible_propensities_are_reported() -> None:
     some = Shown(6_000, 6)
     some.other *= 1.3
     piece = some.piece()

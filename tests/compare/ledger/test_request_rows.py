@@ -122,7 +122,7 @@ def test_two_arms_differ_by_their_clicks_a_request() -> None:
     assert float(sums.statistic().theta[0, 0]) == pytest.approx(1.0 - new / old)
 
 
-def test_what_is_worth_little_evidence_decides_nothing() -> None:
+def test_a_metric_with_little_evidence_decides_nothing() -> None:
     """200 effective clicks in both arms: one that is worth as much as all others is not a sample."""
     shape = shape_of([VALUE], 1e-4)
     rng = np.random.default_rng(4)

@@ -45,7 +45,7 @@ def settled(n: int = 2_000) -> Strata:
     return strata
 
 
-def test_labels_by_whole_bins_are_read_as_their_first_parts() -> None:
+def test_labels_by_entire_bins_are_read_as_their_first_parts() -> None:
     state = settled().state(lambda code: ["default", f"v{code}", "logged"])
     assert state["bins"] == BINS
     older = {

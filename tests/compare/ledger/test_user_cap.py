@@ -135,7 +135,7 @@ def test_users_with_few_impressions_are_all_under_the_cap() -> None:
         assert not any(sums[WIDTH:]), key
 
 
-def test_placements_under_the_cap_are_those_of_what_is_under_it() -> None:
+def test_placements_under_the_cap_are_those_of_impressions_under_it() -> None:
     """By the curves of all: over blocks of users and of items they add up alike, and squares are of the same scores."""
     traffic = traffic_of_few(2_000, 3)
     traffic.item = traffic.item % 64
@@ -163,17 +163,17 @@ def test_a_label_that_changes_later_does_not_touch_the_sums_under_the_cap(seed: 
         assert np.delete(found[key], PLACED).tolist() == np.delete(row, PLACED).tolist()
 
 
-def test_what_was_put_off_is_not_under_the_cap() -> None:
+def test_deferred_panes_are_not_under_the_cap() -> None:
     traffic = traffic_of_few(600, 4)
     panes = traffic.ts // PANE
-    put_off = {int(pane) for pane in np.unique(panes)[2:5]}
+    deferred = {int(pane) for pane in np.unique(panes)[2:5]}
     counting = counted(traffic, [])
     end = int(panes[-1]) + 1
     for pane in range(int(panes[0]), end + 2 * HORIZON // PANE + 61):
-        for segment, rows in counting.ledger.advance(pane + 1, put_off):
+        for segment, rows in counting.ledger.advance(pane + 1, deferred):
             counting._gain({(segment, key): row for key, row in rows.items()})
         counting._gain(counting.strata.settle(counting.ledgers, pane + 1))
-    within = within_cap(traffic) & ~np.isin(panes, list(put_off))
+    within = within_cap(traffic) & ~np.isin(panes, list(deferred))
     found = under_cap(counting)
     for a, b in found:
         on = (traffic.series == a) & traffic.shadow[:, b]

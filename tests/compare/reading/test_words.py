@@ -72,7 +72,7 @@ def test_clicks_of_split_arms_are_those_of_the_one_that_has_fewer() -> None:
     assert "after 41,234 impressions and 802 clicks in the arm with fewer" in headline(comparison("undecided", "split"))
 
 
-def test_what_serves_nobody_is_said_and_what_learns_is_not_judged() -> None:
+def test_a_version_that_serves_nobody_is_labelled_and_one_that_learns_is_not_judged() -> None:
     live, shadow, learning = Role("live", 0.9), Role("shadow"), Role("learning")
     assert headline(comparison(roles=(live, shadow))) == WORSE + " (it only scores in shadow)"
     assert headline(comparison(roles=(shadow, live))) == WORSE
@@ -90,7 +90,7 @@ def test_a_verdict_was_retracted() -> None:
     )
 
 
-def test_a_warning_and_a_withheld_verdict_say_what_they_are() -> None:
+def test_a_warning_and_a_withheld_verdict_are_labelled_so() -> None:
     assert "(before/after cannot tell the deploy from drift: a warning only)" in headline(
         comparison(setup="before_after")
     )
@@ -98,7 +98,7 @@ def test_a_warning_and_a_withheld_verdict_say_what_they_are() -> None:
     assert headline(held).endswith("also worse: log loss (withheld: join rate low)")
 
 
-def test_nothing_known_is_said_without_numbers() -> None:
+def test_an_unknown_difference_is_worded_without_numbers() -> None:
     assert headline(comparison("undecided", metrics=(), impressions=0, clicks=0)) == (
         "v2 against v1 is undecided: after 0 impressions and 0 clicks (too few clicks)"
     )

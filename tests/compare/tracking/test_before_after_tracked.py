@@ -276,7 +276,7 @@ def test_the_board_watches_a_deploy_and_restarts_change_nothing() -> None:
     assert again["before_after"].reason == found["before_after"].reason
 
 
-def test_a_changed_rule_lets_what_runs_begin_anew_and_what_is_over_be() -> None:
+def test_a_changed_rule_restarts_running_comparisons_and_leaves_ended_ones() -> None:
     """Version 2 has its week under one rule; a day after version 3 has come the rule changes."""
     newer = Series("m", "v3", "logged")
     world, second, third, change, end = Days(5), 14 * DAY, 22 * DAY, 23 * DAY, 25 * DAY

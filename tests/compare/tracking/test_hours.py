@@ -9,7 +9,7 @@ from streameval.compare.tracking.hours import HourSums
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
 
 
-def test_a_day_that_was_asked_for_gains_what_comes_later() -> None:
+def test_a_day_already_read_includes_later_corrections() -> None:
     rng, sums = np.random.default_rng(0), HourSums(OLD, NEW)
     day, truth = [3, 4, 5], {None: np.zeros(SERIES_CELLS, np.int64), ONLINE: np.zeros(SERIES_CELLS, np.int64)}
     for hour in [*range(8), 4, 7, 5, 5, 3]:

@@ -83,7 +83,7 @@ def better_and_better(number: int) -> float:
     return max(0.02, 2.5 - 0.02 * number)
 
 
-def test_a_model_that_gets_better_is_not_judged_until_it_stands_still() -> None:
+def test_a_model_that_improves_is_not_judged_until_it_stops_improving() -> None:
     world, seen = World(), []
     for number in range(240):
         c = world.minute(number, better_and_better(number))
@@ -100,7 +100,7 @@ def test_a_model_that_gets_better_is_not_judged_until_it_stands_still() -> None:
     assert [change.kind for change in judged[-1].changes] == ["anew", "verdict"]
 
 
-def test_one_that_stands_still_and_is_worse_is_found_worse_after_it_has_learned() -> None:
+def test_a_model_that_stops_improving_and_is_worse_is_found_worse() -> None:
     world = World()
     seen = [world.minute(number, 0.8) for number in range(150)]
     first = next(c for c in seen if c is not None and c.verdict == "worse")
@@ -140,7 +140,7 @@ def test_a_restart_at_any_minute_changes_nothing(cut: int, bad: bool) -> None:
     assert json.dumps(whole.board.state()) == json.dumps(other.board.state())
 
 
-def test_an_older_checkpoint_judges_on_what_it_judged() -> None:
+def test_comparisons_of_an_older_checkpoint_continue_to_be_judged() -> None:
     world = World()
     for number in range(10):
         world.minute(number, 0.8)

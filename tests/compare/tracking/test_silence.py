@@ -24,7 +24,7 @@ def test_a_short_stretch_without_clicks_is_looked_at_once_a_click_has_come() -> 
     assert (found.looks, found.silent, found.waiting) == (list(range(100, 110)), [], None)
 
 
-def test_a_long_one_is_put_off_and_said_while_it_lasts() -> None:
+def test_a_long_one_is_deferred_and_reported_while_it_lasts() -> None:
     some = silence()
     quiet = [(pane, 100, 0) for pane in range(100, 112)]
     found = some.due(quiet, over=False)
@@ -32,16 +32,16 @@ def test_a_long_one_is_put_off_and_said_while_it_lasts() -> None:
     assert some.due(quiet, over=False) == found  # asking changes nothing
     found = some.due([*quiet, (112, 100, 2)], over=False)
     assert (found.looks, found.silent, found.waiting) == ([112], [Stretch(100, 112, 109)], None)
-    assert some.put_off == set(range(100, 112))
+    assert some.deferred == set(range(100, 112))
     some.forget_before(110)
-    assert some.put_off == {110, 111}
+    assert some.deferred == {110, 111}
 
 
-def test_at_the_end_of_the_stream_one_look_takes_in_what_is_there() -> None:
+def test_at_the_end_of_the_stream_one_look_includes_everything() -> None:
     some = silence()
     found = some.due([(pane, 100, 0) for pane in range(100, 112)], over=True)
     assert (found.looks, found.silent) == ([111], [Stretch(100, 112, 109)])
-    assert 111 in some.put_off
+    assert 111 in some.deferred
     assert silence().due([(100, 100, 0)], over=True).looks == [100]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from streameval.compare.reading.handling import Handling, comparison_key
-from streameval.compare.reading.told import Told
+from streameval.compare.reading.notified import Told
 from streameval.outlets.notify import notifier as module
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver

@@ -15,8 +15,8 @@ import pytest
 
 from streameval import __version__
 from streameval.compare.reading.handling import Handling, comparison_key
+from streameval.compare.reading.notified import Told
 from streameval.compare.reading.reading import Role
-from streameval.compare.reading.told import Told
 from streameval.outlets.notify import telling
 from streameval.outlets.notify.telling import TellingRecord
 from streameval.outlets.outlets import Outlets

@@ -120,7 +120,7 @@ def test_a_batch_of_avro_is_that_of_the_same_json(plain: bool, hashed: bool, dic
 
 
 @pytest.mark.slow
-def test_a_mangled_message_is_a_letter_and_its_neighbours_are_whole() -> None:
+def test_a_mangled_message_is_a_dead_letter_and_its_neighbours_are_read() -> None:
     luck, some = random.Random(1), events(3, True)
     for _ in range(400):
         value = framed(luck.choice(some))
@@ -147,7 +147,7 @@ def test_a_mangled_message_is_a_letter_and_its_neighbours_are_whole() -> None:
         (b"\0\0\0\0\7\1", "malformed", "negative"),
     ],
 )
-def test_what_is_wrong_is_said(value: bytes | None, reason: str, words: str) -> None:
+def test_problems_are_reported(value: bytes | None, reason: str, words: str) -> None:
     batch, letters = decoded([value], own())
     assert not len(batch)
     assert [letter.reason for letter in letters] == [reason]

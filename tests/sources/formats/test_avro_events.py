@@ -109,7 +109,7 @@ def test_blocks_with_their_size_and_many_of_them_are_one_map() -> None:
 
 
 @pytest.mark.parametrize("names", [False, True])
-def test_a_whole_number_that_no_float_holds_is_rounded_and_harms_no_neighbour(names: bool) -> None:
+def test_an_integer_beyond_float_precision_is_rounded_and_affects_no_other_row(names: bool) -> None:
     schema = record(features={"type": "map", "values": ["string", "long"]}, bid=["null", "long"])
     messages = [
         written(schema, impression_id="a", features={"n": 2**53 + 1}, bid=2**53 + 1),

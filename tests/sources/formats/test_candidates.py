@@ -100,7 +100,7 @@ def test_they_come_through_files(tmp_path: Path, suffix: str, catalog: Catalog) 
     assert rest.label.tolist() == [-1, -1]
 
 
-def test_arrow_says_what_is_wrong_with_a_bid_and_a_policy(catalog: Catalog) -> None:
+def test_arrow_reports_problems_of_bids_and_policies(catalog: Catalog) -> None:
     nan, inf = float("nan"), float("inf")
     table = pa.table(
         {

@@ -150,7 +150,7 @@ def test_a_bad_field_is_named_with_its_reason(change: dict, reason: str, field: 
         (b"3", "3: an event must be a JSON object"),
     ],
 )
-def test_a_bad_field_is_told_with_its_value_and_what_it_must_be(message: bytes, words: str) -> None:
+def test_a_bad_field_is_reported_with_its_value_and_what_is_allowed(message: bytes, words: str) -> None:
     assert json_format.decode([message], False, 10_000).problems[0][2] == words
 
 
@@ -383,7 +383,7 @@ def test_two_hundred_thousand_mangled_messages_lose_no_good_one_and_no_bad_one()
 
 
 @pytest.mark.parametrize("kind", ["json", "array", "arrow", "table"])
-def test_an_event_of_a_batch_can_be_had_whole_with_its_origin(kind: str) -> None:
+def test_an_event_of_a_batch_is_available_complete_with_its_origin(kind: str) -> None:
     events = [{**GOOD, "impression_id": f"i{i}", "ts": GOOD["ts"] + i} for i in range(4)]
     events[1]["pclick"] = 7.0  # a dead letter: places are those of arrival, with it
     decoder, where = make_decoder(), {"topic": ("t",), "partition": 0, "shared": True}

@@ -36,7 +36,7 @@ pieces = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"\xef\xb
 
 
 @given(pieces, st.integers(1, 12), st.integers(1, 9))
-def test_lines_are_what_stands_between_line_feeds(content: list[bytes], longest: int, most: int) -> None:
+def test_lines_are_separated_by_line_feeds(content: list[bytes], longest: int, most: int) -> None:
     stream = Drip(b"".join(content))
     stream.most = most
     found = list(runs(stream, longest))

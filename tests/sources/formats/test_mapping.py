@@ -236,7 +236,7 @@ def test_every_microsecond_and_millisecond_keeps_its_millisecond(tmp_path: Path)
         ('{ column = "t", unit = "us" }', "1700000000000000", ""),
     ],
 )
-def test_a_row_whose_time_is_wrong_goes_alone_and_whole(tmp_path: Path, spec: str, good: str, bad: str) -> None:
+def test_a_row_with_a_wrong_time_is_rejected_alone_and_complete(tmp_path: Path, spec: str, good: str, bad: str) -> None:
     rows = [f"a,{good},0.5,extra", f"b,{bad},0.5,extra", f"c,{good},0.5,extra"]
     (tmp_path / "t.csv").write_text("\n".join(["id,t,p,other", *rows]))
     for max_events in (1, 100):
@@ -321,7 +321,7 @@ def test_a_bad_row_of_a_mapped_table_is_kept_with_the_columns_that_were_not_mapp
 # -- features ----------------------------------------------------------------------------------------------------
 
 
-def test_features_by_glob_leave_out_what_is_excluded_or_blank_or_no_number(tmp_path: Path) -> None:
+def test_features_by_glob_skip_excluded_blank_and_non_numeric_cells(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(
         "id,t,p,n1,n2,c1,c2,c3\na,1700000000005,0.5,1.5,x,red,,no\nb,1700000000006,0.5,nan,2,,blue,no\n"
     )

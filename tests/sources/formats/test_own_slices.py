@@ -95,7 +95,7 @@ def test_a_block_of_the_events_own_slices_comes_first() -> None:
     assert [catalog.values[0][c] for c in catalog.split(batch.impressions.slices, 0)] == ["north"]
 
 
-def test_other_dimensions_do_not_look_at_them_and_no_room_is_taken_for_what_nobody_has() -> None:
+def test_other_dimensions_ignore_them_and_absent_values_take_no_codes() -> None:
     impressions, catalog = decoded("json", ("country",))
     assert {catalog.values[0][c] for c in catalog.split(impressions.slices, 0)} == {MISSING, "de"}
     _, catalog = decoded("json", ("propensity",))

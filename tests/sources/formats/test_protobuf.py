@@ -72,7 +72,7 @@ def test_one_that_cannot_be_read_harms_no_other(bad: bytes, reason: str) -> None
 
 
 @pytest.mark.parametrize("first", [0, 1, 10, 19])
-def test_a_message_of_another_type_of_its_schema_is_one_letter_wherever_it_stands(first: int) -> None:
+def test_a_message_of_another_type_of_its_schema_is_one_dead_letter(first: int) -> None:
     """What came first was the type of them all: one wrong byte, and a whole batch was refused."""
     two = PROTO2 + "message Other { optional int32 n = 1; }"
     own = Framed(Known({7: Schema(7, two, {}, "PROTOBUF")}), protobuf.reader, {}).to_raw

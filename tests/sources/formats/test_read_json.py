@@ -61,7 +61,7 @@ def with_(**changes: Any) -> str:
         json.dumps({"impression_id": "i", "ts": T0, "value": 12.5}, indent=2),
     ],
 )
-def test_what_is_plain_is_the_kernels_and_comes_to_the_same(text: str) -> None:
+def test_plain_json_is_read_by_the_kernel_with_the_same_result(text: str) -> None:
     assert hard(text) == 0
     both(text)
 
@@ -96,7 +96,7 @@ def test_what_is_plain_is_the_kernels_and_comes_to_the_same(text: str) -> None:
         ('{"type"', '[{"type"'),
     ],
 )
-def test_what_is_not_plain_is_left_to_msgspec(old: str, new: str) -> None:
+def test_unusual_json_is_left_to_msgspec(old: str, new: str) -> None:
     text = with_()
     assert old in text
     bad = text.replace(old, new, 1)
@@ -111,7 +111,7 @@ ONE, TWO = with_(), with_(impression_id="good-2")
 @pytest.mark.parametrize(
     "text", ["[]", " [ ] ", f"[{ONE}]", f" [ {ONE} ,\n{TWO}\t] ", f"[{','.join([ONE, TWO] * 40)}]"]
 )
-def test_arrays_of_what_is_plain_are_the_kernels(text: str) -> None:
+def test_arrays_of_plain_events_are_read_by_the_kernel(text: str) -> None:
     assert hard(text) == 0
     both(text)
     both(ONE, text, "", text, TWO)
@@ -125,7 +125,7 @@ def test_arrays_of_what_is_plain_are_the_kernels(text: str) -> None:
         "[" * 80 + "]" * 80, f"[{ONE}, {TWO.replace('u1', chr(0xd800))}]".encode("utf-8", "surrogatepass").decode("latin-1"),
     ],
 )  # fmt: skip
-def test_arrays_with_anything_else_are_left_to_msgspec_whole(text: str) -> None:
+def test_arrays_with_anything_else_are_left_to_msgspec(text: str) -> None:
     both(text)
     both(ONE, text, f"[{TWO}]")
     both(f"[{TWO}, {ONE}]", text, text, ONE)
@@ -251,7 +251,7 @@ def test_a_number_is_the_double_that_python_reads() -> None:
 @pytest.mark.parametrize(
     "text", ["", "-", "01", "+1", ".5", "1.", "1e", "1e+", "-01", "0x1", "1e400", "12345678901234567890", "-0"]
 )
-def test_what_is_no_number_or_not_certain_is_not_read(text: str) -> None:
+def test_text_that_is_not_certainly_a_number_is_not_read(text: str) -> None:
     data = np.frombuffer((text + " ").encode(), np.uint8)
     begin = data.ctypes.data
     outcome, end, _ = number(begin, begin + data.size - 1)

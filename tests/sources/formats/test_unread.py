@@ -45,12 +45,12 @@ def test_a_field_of_ones_own_is_mere_information(caplog: pytest.LogCaptureFixtur
     assert [level for level, _ in told(caplog, beside)] == [logging.INFO]
 
 
-def test_every_field_is_known_and_what_is_no_object_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_field_is_known_and_non_objects_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     every = dict.fromkeys(unread.FIELDS)
     assert told(caplog, every, b"", b"[1]", b"no json", b'{"a":', b"\xff", b"[" * 10_000) == []
 
 
-def test_names_are_told_up_to_a_bound_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_names_are_logged_up_to_a_limit_and_on_one_line(caplog: pytest.LogCaptureFixture) -> None:
     events = [{f"zz{i}\n" + "x" * 500: 1} for i in range(unread.MOST_NAMES * 2)]
     lines = told(caplog, *events)
     assert len(lines) == unread.MOST_NAMES

@@ -12,7 +12,7 @@ def run_of(topic: str, first: int, count: int) -> MessageRun:
     return MessageRun(topic, 0, [b"%d" % i for i in range(first, first + count)], list(range(first, first + count)))
 
 
-def test_the_budget_grows_twofold_to_what_holds_the_events_wanted() -> None:
+def test_the_budget_doubles_up_to_the_messages_for_the_events_wanted() -> None:
     budget = Budget(("i", "c"), 1_000)
     assert budget.messages == FIRST
     seen = []

@@ -90,7 +90,7 @@ def test_reading_begins_at_the_keepers_offset_or_the_earliest(member, keeper):
     assert member.positions.lost == {}
 
 
-def test_what_stays_keeps_its_position_and_what_goes_is_dropped(member, keeper):
+def test_kept_partitions_keep_their_position_and_others_are_dropped(member, keeper):
     begin(member, BOTH, 1)
     assert member.deliver([run(I0, 7)]) == [run(I0, 7)]
     member.revoke(BOTH)
@@ -204,13 +204,13 @@ def test_where_reading_begins_is_told_with_the_topics_id(member):
     assert told(member) == {}
 
 
-def test_what_is_taken_away_before_it_was_told_is_not_told(member):
+def test_a_beginning_revoked_before_it_was_reported_is_not_reported(member):
     start(member, BOTH, OLD)
     member.revoke(frozenset({I1, C1}))
     assert told(member).keys() == FIRST
 
 
-def test_a_state_of_a_topic_that_was_made_anew_goes_on_at_the_new_ones_beginning(member, keeper):
+def test_a_state_of_a_recreated_topic_continues_at_the_beginning_of_the_new_one(member, keeper):
     keeper.ids = {I0: "old", C0: "c"}
     start(member, BOTH, NEW)
     assert member.positions.next == {I0: 0, C0: 20, I1: 0, C1: 0}
@@ -226,36 +226,36 @@ def test_a_state_that_knows_no_id_is_adopted(member, keeper):
     assert member.positions.recreated == {}
 
 
-def test_an_id_that_nobody_tells_changes_nothing(member, keeper):
+def test_an_unreported_topic_id_changes_nothing(member, keeper):
     keeper.ids = {I0: "old"}
     start(member, FIRST, {"i": Topic(None, 2), "c": Topic(None, 2)})
     assert member.positions.next[I0] == 7
-    assert member.made_anew({}) == frozenset()
+    assert member.find_recreated({}) == frozenset()
 
 
-def test_a_states_id_is_kept_while_nobody_tells_and_counts_when_somebody_does(member, keeper):
+def test_a_states_topic_id_is_kept_and_checked_once_brokers_report_ids(member, keeper):
     keeper.ids = {I0: "old"}
     start(member, FIRST, {})
     assert member.positions.next[I0] == 7
     assert told(member)[I0] == (7, "old", "")
-    assert member.made_anew(NEW) == {I0}
+    assert member.find_recreated(NEW) == {I0}
 
 
-def test_an_id_that_is_told_later_is_adopted_and_told(member):
+def test_a_topic_id_reported_later_is_adopted_and_reported(member):
     start(member, FIRST, {})
     assert told(member)[I0] == (7, None, "")
-    assert member.made_anew(OLD) == frozenset()
+    assert member.find_recreated(OLD) == frozenset()
     assert told(member)[I0] == (7, "old", "")
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_found_once_and_moved_to(member):
+def test_a_topic_recreated_while_it_is_read_is_found_once_and_continued(member):
     start(member, FIRST, OLD)
     member.deliver([run(I0, 7)])
-    assert member.made_anew(OLD) == frozenset()
-    assert member.made_anew(NEW) == {I0}
+    assert member.find_recreated(OLD) == frozenset()
+    assert member.find_recreated(NEW) == {I0}
     assert member.go_on(I0, 0, 3, NEW) == 0
     assert member.positions.next == {I0: 0, C0: 20}
-    assert member.made_anew(dict(NEW)) == frozenset()
+    assert member.find_recreated(dict(NEW)) == frozenset()
     assert member.positions.recreated == {"i": 1}
 
 
@@ -289,7 +289,7 @@ def test_the_first_member_of_a_group_tells_it_where_all_partitions_begin(keeper)
     assert member.to_commit == {I0: 100, I1: 100, C0: 100, C1: 100}
 
 
-def test_what_a_client_asks_for_in_a_poll_is_done_by_the_thread_that_polls():
+def test_requests_of_a_client_in_a_poll_are_executed_by_the_polling_thread():
     handover = Handover()
     by = []
 
@@ -329,7 +329,7 @@ class Answers:
         self.closed.set()
 
 
-def test_a_question_is_answered_by_what_is_so_after_it_was_put():
+def test_a_request_is_answered_by_the_state_after_it_was_made():
     describer = Answers(OLD, NEW)
     watch = TopicWatch(describer, ["i", "c"], interval=3_600.0)
     while watch.known is None:

@@ -41,7 +41,7 @@ def test_runs_hold_every_message_once_and_in_order_by_their_first(
     assert not columns.events
 
 
-def test_what_is_no_message_is_kept_apart() -> None:
+def test_events_that_are_no_messages_are_kept_separately() -> None:
     columns = MessageColumns()
     end = message("clicks", 1, 9, error=KafkaError(KafkaError._PARTITION_EOF))
     columns.add([message("clicks", 1, 7, value=b"a"), end, message("clicks", 1, 8, value=b"b")])

@@ -17,7 +17,7 @@ def test_a_run_moves_the_position_past_its_last_offset():
     assert positions.next == {("t", 0): 15}
 
 
-def test_what_was_delivered_before_is_cut_off():
+def test_messages_delivered_before_are_cut_off():
     positions = Positions()
     positions.advance(run(0, 10))
     assert positions.advance(run(8, 4)) == run(10, 2)

@@ -147,7 +147,7 @@ def test_what_was_read_is_taken_before_the_partition_is_released(opened: Any) ->
     source.close()
 
 
-def test_what_taking_raises_ends_the_delivery(opened: Any) -> None:
+def test_an_exception_of_take_ends_the_delivery(opened: Any) -> None:
     source = opened(Backlog(), [], Collected())
 
     def take(batch: Batch) -> None:

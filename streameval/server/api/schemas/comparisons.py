@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streameval.compare.reading import handling, reading, told
+from streameval.compare.reading import handling, notified, reading
 from streameval.compare.reading.handling import HandlingState
 from streameval.compare.reading.reading import RoleName, Setup
 from streameval.compare.reading.reading import Verdict as Word
@@ -52,7 +52,7 @@ class Reading(Shape):
     pass
 
 
-@shape(told.Told)
+@shape(notified.Told)
 class Told(Shape):
     pass
 

@@ -7,12 +7,15 @@ from streameval.compare.reading.further import cut_of
 from streameval.compare.reading.reading import COMPARED
 from streameval.settings.compare import Compare
 
-FURTHER_WEIGHT = 0.2  # of a further metric that decides, beside the default weights; all together are then made 1
+FURTHER_WEIGHT = 0.2  # weight of a deciding further metric, before all weights are rescaled to add up to 1
 _CERTIFIED = ("log_loss", "auc")
 
 
 def rule_of(s: Compare) -> Rule:
-    """With the default processes; what decides must be certified, of the metrics that every comparison has log loss and AUC suffice."""
+    """Returns the rule for some settings, with the default e-processes.
+
+    Metrics that decide must be certified; of those that every comparison has, log loss and AUC suffice.
+    """
     more = tuple(s.more)
     margins, tolerances = s.margins.model_dump(), s.tolerances.model_dump()
     metrics = {m: m if cut_of(m) is None else m.rpartition("_")[0] for m in (*COMPARED, *more)}

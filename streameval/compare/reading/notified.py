@@ -12,19 +12,21 @@ if TYPE_CHECKING:
 ToldState = Literal["delivered", "muted"]
 Untold = Literal[
     "no_receivers",  # none is configured
-    "not_subscribed",  # none asks for such changes
-    "serves_nobody",  # its version did, when it was found
-    "before_notifications",  # it is of before there were any
-    "not_told_of",  # nobody can ask for such changes
-    "waiting",  # its message has not been taken yet
-    "dropped",  # too many messages waited
-    "receiver_removed",  # its receiver was no longer configured before it had taken the message
+    "not_subscribed",  # no receiver asks for such changes
+    "serves_nobody",  # the version served nobody when the change was found
+    "before_notifications",  # the change is older than notifications
+    "not_told_of",  # there is no subscription for such changes
+    "waiting",  # its message has not been delivered yet
+    "dropped",  # too many messages were waiting
+    "receiver_removed",  # its receiver was removed from the settings before it had taken the message
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One receiver of a change; `muted`: nothing was sent, because somebody had muted the comparison. `kind`: slack, webhook, ..."""
+    """One receiver of a change; `muted`: nothing was sent, because somebody had muted the comparison. `kind`: slack,
+    webhook, ...
+    """
 
     receiver: str  # its name
     kind: str
@@ -33,7 +35,7 @@ class Told:
 
 
 def change_key(comparison: str, change: VerdictChange) -> str:
-    """Which change it is of the comparison with this key, whatever process found it."""
+    """Identifies a change across processes; `comparison`: the comparison's key."""
     return f"{comparison}-{change.at}-{change.kind}-{change.verdict}"
 
 
@@ -41,7 +43,9 @@ def with_told(
     comparisons: tuple[Comparison, ...],
     told: Callable[[Comparison], Sequence[tuple[tuple[Told, ...], Untold | None]]],
 ) -> tuple[Comparison, ...]:
-    """The comparisons with who was told of each of their changes, or why nobody was; `told`: of the changes of one."""
+    """Returns the comparisons with who was notified of each change, or why nobody was; `told` looks that up for one
+    comparison.
+    """
     return tuple(_with_told(c, told(c)) if c.changes else c for c in comparisons)
 
 
