@@ -170,6 +170,10 @@ class Source(ABC):
         """Partitions of an input that are not read, because the other does not have them; no entry: none."""
         return {}
 
+    def strangers(self) -> Mapping[str, int]:
+        """Partitions that a program which is none of ours reads in our place, by who it is; no entry: none."""
+        return {}
+
     def connected(self) -> bool:
         """False while nobody answers where the events come from."""
         return True

@@ -2,7 +2,8 @@
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516) tells.
 The clients continue reading it at the old offset and say nothing. So a separate thread asks every `INTERVAL` seconds,
-and readers use its last answer, without waiting.
+and readers use its last answer, without waiting. Now and then it asks who else reads these topics in our group: a program
+that was given our `kafka.group_id` gets some of the partitions, and nobody counts them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0  # seconds between two questions: one small request a second
+GROUP_INTERVAL = 10.0  # between two looks at the group
 _PATIENCE = 30.0  # seconds without any answer after which that is said
 _CLOSE_TIMEOUT = 2.0  # seconds; a question under way may take longer, and then ends with the process
 
@@ -29,30 +34,57 @@ class Topic:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group, and what it was given, as (topic, partition)."""
+
+    client_id: str
+    host: str
+    places: frozenset[Place]
+
+
 def known_id(text: str | None) -> str | None:
     """An id as Kafka's tools write it, 22 characters; None for none, which brokers may write as zero."""
     return text if text and text.strip("A") else None
 
 
 class Describer(ABC):
-    """Asks the brokers about topics. Used by one thread."""
+    """Asks the brokers about topics and a group. Used by one thread."""
+
+    client_id: str  # of our own members
 
     @abstractmethod
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
         """Those that exist; None when the brokers do not answer, or do not support ids."""
 
     @abstractmethod
+    def members(self, group: str) -> Iterable[GroupMember]:
+        """Those of a group; none when the brokers do not say."""
+
+    @abstractmethod
     def close(self) -> None:
         """Drop connections."""
+
+    def strangers(self, group: str, topics: Sequence[str]) -> Mapping[str, int]:
+        """Members that are none of ours: how many partitions of the topics each has, by what it calls itself and where it runs."""
+        found = Counter[str]()
+        for one in self.members(group):
+            held = {partition for topic, partition in one.places if topic in topics}
+            if held and one.client_id != self.client_id:
+                found[f"{one.client_id} at {one.host.lstrip('/')}"] += len(held)
+        return dict(found)
 
 
 class TopicWatch:
     """The topics as of the last answer."""
 
-    def __init__(self, describer: Describer, names: Sequence[str], interval: float = INTERVAL) -> None:
+    def __init__(self, describer: Describer, names: Sequence[str], interval: float = INTERVAL, group: str = "") -> None:
+        """`group`: whose members are looked at, too; empty: nobody's."""
         self._describer = describer
         self._names = tuple(names)
         self._interval = interval
+        self._group, self._group_at = group, time.monotonic()  # when it is looked at next
+        self.strangers: Mapping[str, int] = {}  # see `Describer.strangers`; as of the last look
         self._known: Mapping[str, Topic] | None = None
         self._asked = 0  # questions that were put
         self._done = 0  # of them, those that are over
@@ -101,9 +133,29 @@ class TopicWatch:
                     self._known = self._known if found is None else found
                     self._done = self._asked
                     self._changed.notify_all()
+                self._look_at_group()
+                with self._changed:
                     self._changed.wait_for(lambda: self._wanted or self._closed, self._interval)
         finally:
             self._describer.close()
+
+    def _look_at_group(self) -> None:
+        if not self._group or time.monotonic() < self._group_at:
+            return
+        try:
+            found = self._describer.strangers(self._group, self._names)
+        except Exception as error:  # see above
+            log.warning("kafka: the group cannot be described: %s", error)
+            found = {}
+        for who in found.keys() - self.strangers.keys():
+            log.warning(
+                "group %s: %s is no streameval and reads %d partitions, which are not counted; give it a group of its own",
+                self._group,
+                who,
+                found[who],
+            )
+        self.strangers = found
+        self._group_at = time.monotonic() + GROUP_INTERVAL
 
     def _say_unknown(self, found: Mapping[str, Topic] | None) -> None:
         """Once: that nobody would notice a recreated topic."""
