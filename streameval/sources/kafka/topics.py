@@ -79,11 +79,11 @@ class TopicWatch:
     """The topics as of the last answer."""
 
     def __init__(self, describer: Describer, names: Sequence[str], interval: float = INTERVAL, group: str = "") -> None:
-        """`group`: whose members are looked at, too; empty: nobody's."""
+        """`group`: whose members are described, too; empty: nobody's."""
         self._describer = describer
         self._names = tuple(names)
         self._interval = interval
-        self._group, self._group_at = group, time.monotonic()  # when it is looked at next
+        self._group, self._group_at = group, time.monotonic()  # when it is described next
         self.strangers: Mapping[str, int] = {}  # see `Describer.strangers`; as of the last look
         self._known: Mapping[str, Topic] | None = None
         self._asked = 0  # questions that were put
