@@ -302,21 +302,23 @@ def test_a_clock_that_is_set_makes_no_model_silent_and_hides_none_that_is(
     outbox.close()
 
 
-def test_what_has_failed_does_not_wait_for_a_clock_that_was_set_back(inbox: Inbox, tmp_path: Path) -> None:
+def test_what_has_failed_does_not_wait_for_a_clock_that_was_set_back(
+    inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "url").write_text(inbox.url)
     settings = toml.validate({"notify": [{"kind": "webhook", "url_file": str(tmp_path / "url")}]})
-    wall, failed = time.time(), threading.Event()
+    wall, outbox, failed = time.time(), Outbox(None), threading.Event()
+    put_off = outbox.put_off
 
-    def away(post: Any) -> tuple[int, dict[str, str]]:
+    def then_set_back(*which: Any) -> None:
         nonlocal wall
-        if failed.is_set():
-            return 200, {}
-        failed.set()
+        put_off(*which)
         wall -= 5 * 3_600.0
-        return 503, {}
+        inbox.answer = lambda post: (200, {})
+        failed.set()
 
-    inbox.answer = away
-    outbox = Outbox(None)
+    monkeypatch.setattr(outbox, "put_off", then_set_back)
+    inbox.answer = lambda post: (503, {})
     out = Notifier([make_receiver(one) for one in settings.notify], outbox, "", lambda: wall)
     out.start()
     out.see(seen(1))
