@@ -18,7 +18,7 @@ from streameval.compare.reading.told import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver
-from streameval.outlets.notify.silence import Steps, silences
+from streameval.outlets.notify.silence import ClockSteps, silences
 from streameval.results.outlets import ReceiverState
 from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import ConfigError
@@ -49,7 +49,7 @@ class Notifier:
         """`clock`: wall-clock seconds. `had_state`: the store has checkpoints. If the outbox is new to it, they are of a time
         before there were notifications, and what had happened by then is no news. Raises StoreError.
         """
-        self._outbox, self._clock, self._steps = outbox, clock, Steps(elapsed)
+        self._outbox, self._clock, self._steps = outbox, clock, ClockSteps(elapsed)
         self._receivers = {one.name: one for one in receivers}
         self._thresholds = {one.no_data_after for one in receivers if "no_data" in one.on}
         self._known = outbox.known()

@@ -58,7 +58,7 @@ def _change(key: str, kind: NotifyOn, seen: float, model: str, text: str, after:
     return Change(key, kind, round(seen * 1000), model, text, incident="no_data", after=after)
 
 
-class Steps:
+class ClockSteps:
     """When the system's clock was last set to another time, as far as those who ask now and then can tell.
 
     A suspended machine counts: its clock goes on, and nothing else does.
