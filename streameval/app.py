@@ -125,6 +125,7 @@ class Loop:
             empty_offsets=dict(source.empty()),
             recreated=dict(source.recreated()),
             unpaired=dict(unpaired),
+            strangers=dict(source.strangers()),
             ready={
                 "broker": source.connected(),
                 "assigned": assigned,

@@ -185,6 +185,7 @@ class Snapshot:
     empty_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)  # between messages, without one
     recreated: Mapping[str, int] = field(default_factory=dict)  # topics found recreated, since the start
     unpaired: Mapping[str, int] = field(default_factory=dict)  # partitions that the other topic does not have
+    strangers: Mapping[str, int] = field(default_factory=dict)  # partitions that others in our group read, by who it is
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store
@@ -251,6 +252,7 @@ class Surroundings:
     empty_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
     recreated: Mapping[str, int] = field(default_factory=dict)
     unpaired: Mapping[str, int] = field(default_factory=dict)
+    strangers: Mapping[str, int] = field(default_factory=dict)
     ready: Mapping[str, bool] = field(default_factory=dict)
     checkpoints: CheckpointState | None = None
     history: HistoryState | None = None

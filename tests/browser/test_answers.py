@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -11,8 +12,9 @@ import pytest
 from streameval.compare.reading.reading import Comparison, MetricReading, Role, shows
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
-from streameval.results.snapshot import PartitionState, Snapshot
+from streameval.results.snapshot import PartitionState, Snapshot, empty_snapshot
 from tests.browser.serving import Serving
+from tests.browser.test_views import VIEWS
 from tests.browser.watching import Watched, ask, until
 from tests.compare.evidence.test_decision import feed, tracked
 from tests.comparisons import NOON, comparison, deploy, reading
@@ -156,6 +158,15 @@ def test_before_the_first_label_it_says_what_is_awaited_and_until_when(served, w
     for view in ("history", "comparisons"):
         page = watched.open(view)
         page.get_by_text(wanted).wait_for()
+
+
+def test_a_monitor_that_has_read_nothing_yet_shows_no_number_that_is_none(served, watch) -> None:
+    watched: Watched = watch(served(empty_snapshot(time.time())))
+    for view in VIEWS:
+        page = watched.open(view)
+        page.wait_for_timeout(1000)
+        text = page.locator("main").inner_text()
+        assert not re.search(r"NaN|undefined|Infinity|\[object|\bnull\b", text), f"{view}: {text}"
 
 
 def test_the_differences_have_sign_word_and_the_numbers_of_the_api(served, watch) -> None:

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from streameval import app
@@ -281,3 +281,30 @@ def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(re
     assert after.recreated == {lab.impressions: 1}
     reasons = {result.reliable_reason for result in after.results if result.window == "all"}
     assert reasons == {f"topic {lab.impressions} was deleted and recreated"}
+
+
+def test_a_stranger_in_the_group_is_named_with_what_it_takes(real_lab, impressions, drain, monkeypatch, caplog):
+    """Half of the partitions went to it, and nothing said so."""
+    monkeypatch.setattr("streameval.sources.kafka.topics.GROUP_INTERVAL", 0.5)
+    real_lab.create(real_lab.impressions, real_lab.clicks)
+    real_lab.write(real_lab.impressions, impressions(0, 10))
+    config = settings(real_lab)
+    source = real_lab.source(config)
+    arrived = drain(source, 10)
+    group = {"bootstrap.servers": real_lab.address, "group.id": config.group_id, "auto.offset.reset": "earliest"}
+    stranger = Consumer({**group, "client.id": "etl", "partition.assignment.strategy": "range"})
+    stranger.subscribe([real_lab.impressions, real_lab.clicks])
+    poll_until([source], arrived, lambda: stranger.poll(0.1) is None and source.strangers())
+    assert source.strangers() == {"etl at 127.0.0.1": 2}
+    assert len(source.partitions()) == 2
+    assert "etl at 127.0.0.1 is no streameval and reads 2 partitions" in caplog.text
+    stranger.close()
+    second = real_lab.source(config)  # a worker of ours is none
+    both = [source, second]
+    poll_until(both, arrived, lambda: not source.strangers() and all(len(one.partitions()) == 2 for one in both))
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        for one in both:
+            arrived.take(one.poll(0.1))
+        assert not source.strangers()
+        assert not second.strangers()

@@ -18,7 +18,7 @@ from streameval.compare.reading.notified import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver
-from streameval.outlets.notify.silence import silences
+from streameval.outlets.notify.silence import ClockSteps, silences
 from streameval.results.outlets import ReceiverState
 from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import ConfigError
@@ -43,12 +43,13 @@ class Notifier:
         external_url: str,
         clock: Callable[[], float] = time.time,
         *,
+        elapsed: Callable[[], float] = time.monotonic,
         had_state: bool = False,
     ) -> None:
         """`clock`: wall-clock seconds. `had_state`: the store has checkpoints. If the outbox is new, they were written
         before there were notifications, and what happened by then is no news. Raises StoreError.
         """
-        self._outbox, self._clock = outbox, clock
+        self._outbox, self._clock, self._steps = outbox, clock, ClockSteps(elapsed)
         self._receivers = {one.name: one for one in receivers}
         self._thresholds = {one.no_data_after for one in receivers if "no_data" in one.on}
         self._known = outbox.known()
@@ -69,12 +70,14 @@ class Notifier:
 
     def see(self, snapshot: Snapshot) -> None:
         """Puts what is new into the outbox; when that fails, the next snapshot has it again. One thread."""
+        now = self._clock()
+        stepped = self._steps.last(now)
         primes = _PRIMED not in self._conditions
         if primes and not snapshot.whole:  # its past has not been restored yet
             return
         changes = [one for one in verdict_changes(snapshot) if one.key not in self._known]
         going_on = self._conditions - {_PRIMED}
-        quiet = silences(snapshot, self._clock(), self._thresholds, going_on)
+        quiet = silences(snapshot, now, self._thresholds, going_on, stepped)
         opens = [*quiet.opens, *([_PRIMED] if primes else [])]
         if not changes and not opens and not quiet.closes:
             return
@@ -238,7 +241,7 @@ class Post:
             later = min(_REFUSED_SECONDS, 60.0 * 2 ** min(waiting.tries, 10))
             self._outbox.put_off(self._receiver.name, waiting.number, self._clock() + later)
             return 0.0
-        self._outbox.put_off(self._receiver.name, waiting.number, self._clock())
+        self._outbox.put_off(self._receiver.name, waiting.number, 0.0)  # this thread waits, by a clock that nobody sets
         return max(asked, self._backoff())
 
     def _backoff(self) -> float:

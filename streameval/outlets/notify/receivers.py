@@ -15,10 +15,11 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from email.message import EmailMessage
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from streameval import __version__
 from streameval.outlets.notify.message import Notice
@@ -32,6 +33,8 @@ _REFUSED = frozenset(
     {400, 413, 422}
 )  # about this message; anything else is about the receiver, and affects all messages
 _LONGEST_WAIT = 300.0  # seconds that a receiver may ask for
+_LONGEST_DEDUP_KEY = 255  # characters that PagerDuty takes
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")  # in a header as it is
 
 
 class DeliveryError(Exception):
@@ -74,7 +77,7 @@ class _Webhook(Receiver):
 
     def send(self, message: Notice) -> None:
         body = _encoded(message.as_json())
-        headers = {"Idempotency-Key": message.id}
+        headers = {"Idempotency-Key": quote(message.id, safe=_PLAIN)}  # it may hold the name of a model
         if self._key is not None:
             signature = hmac.new(self._key.read().encode(), body, hashlib.sha256).hexdigest()
             headers["X-Streameval-Signature"] = f"sha256={signature}"
@@ -113,7 +116,7 @@ class _Pagerduty(Receiver):
         event: dict[str, Any] = {
             "routing_key": self._key.read(),
             "event_action": "resolve" if resolves else "trigger",
-            "dedup_key": f"streameval/{message.model}/{message.more.get('incident') or message.id}",
+            "dedup_key": _dedup_key(message),
             "payload": {
                 "summary": f"{message.title}: {message.text}"[:1024],
                 "source": "streameval",
@@ -173,6 +176,14 @@ class _Email(Receiver):
         return mail
 
 
+def _dedup_key(message: Notice) -> str:
+    incident = message.more.get("incident") or message.id
+    key = f"streameval/{message.model}/{incident}"
+    if len(key) <= _LONGEST_DEDUP_KEY:
+        return key
+    return f"streameval/{hashlib.sha256(key.encode()).hexdigest()}"
+
+
 def make_receiver(settings: NotifySettings) -> Receiver:
     """The receiver of a `[[notify]]` table."""
     if isinstance(settings, WebhookNotify):
@@ -211,8 +222,7 @@ def _post(url: str, body: bytes, more: Mapping[str, str], secrets: tuple[Secret,
     request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310  (http or https, see above)
     opener = urllib.request.build_opener(_NoRedirects)
     try:
-        with opener.open(request, timeout=SEND_SECONDS) as answer:
-            answer.read(1 << 16)
+        opener.open(request, timeout=SEND_SECONDS).close()  # the status is all: a body may never end
     except urllib.error.HTTPError as error:
         with error:
             wait = _seconds(error.headers.get("Retry-After"))
@@ -230,7 +240,16 @@ def _hidden(text: str, secrets: tuple[Secret, ...]) -> str:
 
 
 def _seconds(text: str | None) -> float:
-    return min(float(text), _LONGEST_WAIT) if text is not None and text.isdecimal() else 0.0
+    """Of `Retry-After`, which is a number of seconds or a date."""
+    if text is None:
+        return 0.0
+    if text.isdecimal():
+        return min(float(text), _LONGEST_WAIT)
+    try:
+        left = (parsedate_to_datetime(text).astimezone(UTC) - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(left, 0.0), _LONGEST_WAIT)
 
 
 def _encoded(body: Mapping[str, Any]) -> bytes:

@@ -180,6 +180,10 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(f"kafka: topic {topic} was deleted and recreated" + (f", {times} times" if times > 1 else ""))
     for topic, count in sorted(snapshot.unpaired.items()):
         out.append(f"kafka: {count} partitions of topic {topic} are not read because the other topic lacks them")
+    for who, count in sorted(snapshot.strangers.items()):
+        out.append(
+            f"kafka: {who} is no streameval but in this group, and the {count} partitions it reads are not counted; give it one of its own"
+        )
     for dimension, values in snapshot.slice_values.items():
         if values.overflowed:
             out.append(

@@ -16,6 +16,11 @@ export function href(view, given = {}) {
   return `#/${view}${query ? `?${query}` : ""}`;
 }
 
+// Several names in one parameter, and back; a name may hold commas itself.
+export const listOf = (names) => names.map((name) => name.replace(/[%,]/g, encodeURIComponent)).join(",");
+
+export const namesOf = (list) => list.split(",").map((name) => name.replace(/%2[5C]/g, decodeURIComponent));
+
 // `replace`: a change that the back button should not undo one by one.
 export function go(view, given, { replace = false } = {}) {
   const address = href(view, given);

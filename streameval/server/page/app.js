@@ -6,6 +6,7 @@ import { dark } from "./colours.js";
 import { h, replace } from "./dom.js";
 import { age, changeZone, clock, dateTime, duration, inUtc, local, zone } from "./format.js";
 import { listen } from "./live.js";
+import { shorten } from "./names.js";
 import { missing } from "./series.js";
 import { awaited } from "./waiting.js";
 import * as overviewView from "./views/overview.js";
@@ -98,7 +99,7 @@ async function load(name) {
 
 // What the address asks for and is not there: what is shown instead must not pass for it.
 function drawUnknown(view, given) {
-  const quoted = (name) => `“${name.slice(0, 80)}”`;
+  const quoted = (name) => `“${shorten(name, 80)}”`;
   const text = view === null ? missing(overview, given).map(([what, name]) => `There is no ${what} ${quoted(name)} here; another one is shown.`).join(" ") : `There is no view ${quoted(view)}; this is the overview.`;
   if ($("unknown").textContent !== text) $("unknown").textContent = text;
   $("unknown").hidden = !text;

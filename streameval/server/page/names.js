@@ -5,13 +5,18 @@ import { apportioned, percent } from "./format.js";
 import { seriesOf } from "./series.js";
 
 const MOST = 24; // characters; what tells versions apart is at either end
+const CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu; // of the direction of text
+const FROM_THE_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 export function shorten(name, most = MOST) {
-  const letters = [...name]; // a name may hold characters of two units
-  if (letters.length <= most) return name;
+  const letters = [...name.replace(CONTROLS, "\ufffd")]; // a name may hold characters of two units
+  if (letters.length <= most) return isolated(letters.join(""));
   const head = Math.ceil((most - 1) / 2);
-  return `${letters.slice(0, head).join("")}…${letters.slice(head + 1 - most).join("")}`;
+  return isolated(`${letters.slice(0, head).join("")}…${letters.slice(head + 1 - most).join("")}`);
 }
+
+// Hebrew and Arabic would reverse the numbers that follow them in a sentence: such a name is set apart.
+const isolated = (text) => (FROM_THE_RIGHT.test(text) ? `\u2068${text}\u2069` : text);
 
 // As the head of a column.
 export const headed = (name) => shorten(name, 14);

@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { percent } from "./format.js";
 import { interval } from "./intervals.js";
 import { BY_CLICK_RATE, metric } from "./metrics.js";
+import { shorten } from "./names.js";
 
 const WHY = "depend on the traffic and its click rate, not on the model alone";
 
@@ -14,7 +15,7 @@ export function servedNote(rows) {
     const b = serving.find((other) => other.model === a.model && apart(a, other));
     if (b) {
       return h("p", { class: "quiet", "data-note": "click-rates" },
-        `${a.version} and ${b.version} serve different traffic, with click rates of ${percent(a.ctr, 2)} and ${percent(b.ctr, 2)}. RIG and AUC ${WHY}, so these do not compare between the two; Comparisons has the versions hour by hour.`);
+        `${shorten(a.version)} and ${shorten(b.version)} serve different traffic, with click rates of ${percent(a.ctr, 2)} and ${percent(b.ctr, 2)}. RIG and AUC ${WHY}, so these do not compare between the two; Comparisons has the versions hour by hour.`);
     }
   }
   return null;

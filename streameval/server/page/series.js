@@ -1,5 +1,7 @@
 // Which series there are, and the colour and dash that each keeps in every view.
 
+import { namesOf } from "./address.js";
+
 export const key = ({ model, version, source }) => `${model}\u0000${version}\u0000${source}`;
 
 export const label = ({ model, version }, several = true) => (several ? `${model} ${version}` : version);
@@ -12,7 +14,7 @@ export function missing(overview, given) {
   if (!overview?.results.length) return [];
   const all = seriesOf(overview);
   const own = all.filter((one) => !given.model || one.model === given.model);
-  const asked = [given.version, given.a, given.b === "none" ? null : given.b, ...(given.versions?.split(",") ?? [])].filter(Boolean);
+  const asked = [given.version, given.a, given.b === "none" ? null : given.b, ...(given.versions ? namesOf(given.versions) : [])].filter(Boolean);
   const found = [];
   if (given.model && !own.length) found.push(["model", given.model]);
   else found.push(...asked.filter((version) => !own.some((one) => one.version === version)).map((version) => ["version", version]));

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from streameval.sources.kafka.confluent_client import with_oauth
 from streameval.sources.kafka.confluent_sender import CONSUMER_ONLY
-from streameval.sources.kafka.topics import Describer, Topic, known_id
+from streameval.sources.kafka.topics import Describer, GroupMember, Topic, known_id
 
 _ASK_TIMEOUT = 3.0  # seconds
 
@@ -30,6 +30,7 @@ class ConfluentDescriber(Describer):
             "log_level": 0,
         }
         self._options = with_oauth(options, oauth)
+        self.client_id = str(options["client.id"])
         self._made: AdminClient | None = None
         self._tells_ids = False
 
@@ -47,6 +48,23 @@ class ConfluentDescriber(Describer):
         except (KafkaException, FutureTimeoutError):
             return None
         return {name: topic for name, topic in answers.items() if topic is not None}
+
+    def members(self, group: str) -> Iterable[GroupMember]:
+        if self._made is None or not self._tells_ids:  # the embedded broker describes no groups
+            return ()
+        try:
+            found = self._made.describe_consumer_groups([group], request_timeout=_ASK_TIMEOUT)[group]
+            members = found.result(_ASK_TIMEOUT + 1.0).members
+        except (KafkaException, FutureTimeoutError):
+            return ()
+        return [
+            GroupMember(
+                one.client_id,
+                one.host,
+                frozenset((place.topic, place.partition) for place in one.assignment.topic_partitions),
+            )
+            for one in members
+        ]
 
     def close(self) -> None:
         self._made = None  # librdkafka ends with the last reference

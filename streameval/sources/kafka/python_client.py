@@ -22,6 +22,7 @@ TUNING: dict[str, Any] = {
     "metadata_max_age_ms": 30_000,
     "reconnect_backoff_max_ms": 2_000,
 }
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 RESERVED = {
     "bootstrap_servers": "set kafka.bootstrap_servers instead",
     "group_id": "set kafka.group_id instead",
@@ -60,6 +61,9 @@ def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
             raise SourceError(
                 f"kafka.client_options.{name}: kafka-python has no such option; see its KafkaConsumer for those it has"
             )
+    protocol = options.get("security_protocol", _PROTOCOLS[0])
+    if protocol not in _PROTOCOLS:  # the client takes what it does not know for PLAINTEXT
+        raise SourceError(f"kafka.client_options.security_protocol: {protocol!r} is none of {', '.join(_PROTOCOLS)}")
     return shared_options(options, defaults)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,8 @@ from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
 from streameval.sources.kafka.python_client import oauth_options, shared_options
-from streameval.sources.kafka.topics import Describer, Topic, known_id
+from streameval.sources.kafka.topics import Describer, GroupMember, Topic, known_id
+from streameval.sources.protocol import Place
 
 
 class KafkaPythonDescriber(Describer):
@@ -26,6 +27,7 @@ class KafkaPythonDescriber(Describer):
             "bootstrap_servers": bootstrap_servers.split(","),
             **oauth_options(oauth),
         }
+        self.client_id = str(self._options["client_id"])
         self._made: Any = None
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
@@ -46,6 +48,21 @@ class KafkaPythonDescriber(Describer):
             found[answer["name"]] = Topic(known_id(text), len(answer["partitions"]))
         return found
 
+    def members(self, group: str) -> Iterable[GroupMember]:
+        if self._made is None:
+            return ()
+        try:
+            found = self._made.describe_groups([group])[group]["members"]
+        except (kafka_errors.KafkaError, OSError):
+            return ()
+        return [GroupMember(one["client_id"], one["client_host"], _places(one["member_assignment"])) for one in found]
+
     def close(self) -> None:
         if self._made is not None:
             self._made.close()
+
+
+def _places(assignment: Any) -> frozenset[Place]:
+    """What a member was given; while the group rebalances, nothing."""
+    topics = assignment["assigned_partitions"] if isinstance(assignment, dict) else ()
+    return frozenset((one["topic"], partition) for one in topics for partition in one["partitions"])

@@ -170,6 +170,9 @@ class KafkaSource(Source):
         fewest = min(counts.values())
         return {name: count - fewest for name, count in counts.items() if count > fewest}
 
+    def strangers(self) -> Mapping[str, int]:
+        return {} if self._watch is None else self._watch.strangers
+
     def connected(self) -> bool:
         """False before a broker has answered, and if none has for some seconds (they are asked when nothing
         arrives).
@@ -254,7 +257,7 @@ class KafkaSource(Source):
             return False
         self._check_counts()
         owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began, finish=self._hand_over)
-        self._watch = TopicWatch(open_describer(self._settings), self._topics)
+        self._watch = TopicWatch(open_describer(self._settings), self._topics, group=self._settings.group_id)
         self._reader.subscribe(self._topics, owner, committed=self._keeper is None, watch=self._watch)
         self._subscribed = True
         return True

@@ -2,7 +2,8 @@
 
 A topic that is deleted and recreated has the same name, and offsets that begin at 0 again; only its id (KIP-516)
 differs. The clients continue reading it at the old offset without an error. So a separate thread asks every `INTERVAL`
-seconds, and readers use its last answer, without waiting.
+seconds, and readers use its last answer, without waiting. Every `GROUP_INTERVAL` seconds it also asks who else reads these
+topics in our group: another program with our `kafka.group_id` gets some of the partitions, and nobody counts them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 1.0  # seconds between two requests: one small request a second
+GROUP_INTERVAL = 10.0  # seconds between two requests about the group
 _PATIENCE = 30.0  # seconds without any answer after which that is logged
 _CLOSE_TIMEOUT = 2.0  # seconds; a request in progress may take longer, and then ends with the process
 
@@ -29,6 +34,15 @@ class Topic:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group, and what it was given, as (topic, partition)."""
+
+    client_id: str
+    host: str
+    places: frozenset[Place]
+
+
 def known_id(text: str | None) -> str | None:
     """Returns an id as Kafka's tools write it, 22 characters; None if there is none, which brokers may write as
     zero.
@@ -37,24 +51,42 @@ def known_id(text: str | None) -> str | None:
 
 
 class Describer(ABC):
-    """Asks the brokers about topics. Used by a single thread."""
+    """Asks the brokers about topics and a group. Used by a single thread."""
+
+    client_id: str  # of our own members
 
     @abstractmethod
     def describe(self, names: Sequence[str]) -> Mapping[str, Topic] | None:
         """Returns the topics that exist; None if the brokers do not answer, or do not support ids."""
 
     @abstractmethod
+    def members(self, group: str) -> Iterable[GroupMember]:
+        """Those of a group; none when the brokers do not say."""
+
+    @abstractmethod
     def close(self) -> None:
         """Closes connections."""
+
+    def strangers(self, group: str, topics: Sequence[str]) -> Mapping[str, int]:
+        """Members that are none of ours: how many partitions of the topics each has, by what it calls itself and where it runs."""
+        found = Counter[str]()
+        for one in self.members(group):
+            held = {partition for topic, partition in one.places if topic in topics}
+            if held and one.client_id != self.client_id:
+                found[f"{one.client_id} at {one.host.lstrip('/')}"] += len(held)
+        return dict(found)
 
 
 class TopicWatch:
     """The topics as of the last answer."""
 
-    def __init__(self, describer: Describer, names: Sequence[str], interval: float = INTERVAL) -> None:
+    def __init__(self, describer: Describer, names: Sequence[str], interval: float = INTERVAL, group: str = "") -> None:
+        """`group`: whose members are described, too; empty: nobody's."""
         self._describer = describer
         self._names = tuple(names)
         self._interval = interval
+        self._group, self._group_at = group, time.monotonic()  # when it is described next
+        self.strangers: Mapping[str, int] = {}  # see `Describer.strangers`; as of the last look
         self._known: Mapping[str, Topic] | None = None
         self._asked = 0  # requests made
         self._done = 0  # requests that have ended
@@ -105,9 +137,29 @@ class TopicWatch:
                     self._known = self._known if found is None else found
                     self._done = self._asked
                     self._changed.notify_all()
+                self._look_at_group()
+                with self._changed:
                     self._changed.wait_for(lambda: self._wanted or self._closed, self._interval)
         finally:
             self._describer.close()
+
+    def _look_at_group(self) -> None:
+        if not self._group or time.monotonic() < self._group_at:
+            return
+        try:
+            found = self._describer.strangers(self._group, self._names)
+        except Exception as error:  # see above
+            log.warning("kafka: the group cannot be described: %s", error)
+            found = {}
+        for who in found.keys() - self.strangers.keys():
+            log.warning(
+                "group %s: %s is no streameval and reads %d partitions, which are not counted; give it a group of its own",
+                self._group,
+                who,
+                found[who],
+            )
+        self.strangers = found
+        self._group_at = time.monotonic() + GROUP_INTERVAL
 
     def _say_unknown(self, found: Mapping[str, Topic] | None) -> None:
         """Logs once that a recreated topic would not be noticed."""

@@ -17,6 +17,7 @@ import pytest
 
 from streameval.compare.reading.handling import Handling, comparison_key
 from streameval.compare.reading.notified import Told
+from streameval.events.batch import Series
 from streameval.outlets.notify import notifier as module
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver
@@ -262,3 +263,70 @@ def kills_and_outages(inbox: Inbox, tmp_path: Path, kills: int, changes: int) ->
     assert list(dict.fromkeys(inbox.ids)) == keys_of(changes)
     assert twice <= kills
     return twice
+
+
+@pytest.mark.parametrize("step", [5 * 3_600.0, -5 * 3_600.0])
+def test_a_clock_that_is_set_makes_no_model_silent_and_hides_none_that_is(
+    inbox: Inbox, tmp_path: Path, step: float
+) -> None:
+    """Forwards every model was told to be silent at once; backwards none for as many hours."""
+    (tmp_path / "url").write_text(inbox.url)
+    table = {
+        "kind": "webhook",
+        "url_file": str(tmp_path / "url"),
+        "on": ["no_data", "recovered"],
+        "no_data_after": "15m",
+    }
+    settings = toml.validate({"notify": [table]})
+    wall, elapsed = 1_000_000.0, 50.0
+    outbox = Outbox(None)
+    out = Notifier(
+        [make_receiver(one) for one in settings.notify], outbox, "", lambda: wall, elapsed=lambda: elapsed
+    )  # fmt: skip
+    alive, ended = Series("ads", "v1", "logged"), Series("feed", "v1", "logged")
+    snapshot = replace(seen(0), started_at=wall - 100.0, comparisons=())
+    kept = {alive: wall, ended: wall}
+    out.start()
+    for second in range(0, 2_000, 5):
+        if second == 300:  # `feed` has ended by now
+            wall += step
+        if second < 300:
+            kept[ended] = wall
+        kept[alive] = wall - (3.0 if second > 310 else 0.0)
+        if second == 300:
+            kept[alive] -= step  # of before
+        out.see(replace(snapshot, number=second + 1, last_seen=dict(kept)))
+        wall, elapsed = wall + 5.0, elapsed + 5.0
+    out.close(60.0)
+    assert [(post.body["kind"], post.body["model"]) for post in inbox.taken] == [("no_data", "feed")]
+    outbox.close()
+
+
+def test_what_has_failed_does_not_wait_for_a_clock_that_was_set_back(
+    inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "url").write_text(inbox.url)
+    settings = toml.validate({"notify": [{"kind": "webhook", "url_file": str(tmp_path / "url")}]})
+    wall, outbox, failed = time.time(), Outbox(None), threading.Event()
+    put_off = outbox.put_off
+
+    def then_set_back(*which: Any) -> None:
+        nonlocal wall
+        put_off(*which)
+        wall -= 5 * 3_600.0
+        inbox.answer = lambda post: (200, {})
+        failed.set()
+
+    monkeypatch.setattr(outbox, "put_off", then_set_back)
+    inbox.answer = lambda post: (503, {})
+    out = Notifier([make_receiver(one) for one in settings.notify], outbox, "", lambda: wall)
+    out.start()
+    out.see(seen(1))
+    assert failed.wait(PATIENCE)
+    out.see(seen(2))
+    deadline = time.monotonic() + 15.0
+    while len(inbox.taken) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    out.close(60.0)
+    outbox.close()
+    assert inbox.ids == keys_of(2)  # in order

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import socket
+import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from streameval.outlets.notify import receivers
 from streameval.outlets.notify.message import Notice, message_for_a_test, message_of
 from streameval.outlets.notify.receivers import DeliveryError, Receiver, make_receiver
 from streameval.settings import toml
 from streameval.settings.tree import ConfigError
-from tests.outlets.receiving import Inbox, http_receiver, mail_receiver
+from tests.outlets.receiving import Inbox, Post, http_receiver, mail_receiver
 
 BODY = {
     "kind": "worse", "model": "ads <1>", "at": 1_714_564_800_000, "text": "v2 is worse than v1: AUC -0.012 & more",
@@ -148,3 +155,60 @@ def test_a_secret_of_the_environment(inbox: Inbox, monkeypatch: pytest.MonkeyPat
 def test_a_message_without_an_external_address_has_no_link() -> None:
     assert message_of("k", BODY, "").as_json()["link"] is None
     assert isinstance(message_of("k", BODY, ""), Notice)
+
+
+@pytest.mark.parametrize("model", ["模型 🚀", "line\r\nX-Forged: yes", "100%", "a" * 256])
+@pytest.mark.parametrize("kind", ["webhook", "slack", "pagerduty"])
+def test_a_silent_model_of_any_name_is_told_of(inbox: Inbox, tmp_path: Path, kind: str, model: str) -> None:
+    """Its name is in the id. A header has no place for most characters: the message failed, and all later ones with it."""
+    said = {"kind": "no_data", "model": model, "at": 1_714_564_800_000, "text": f"{model}: no new labels for 1h"}
+    message = message_of(f"no_data|3600000|{model}|1", {**said, "incident": "no_data"}, "")
+    receiver(tmp_path, kind, url=inbox.url, **({"key": "k"} if kind == "pagerduty" else {})).send(message)
+    [post] = inbox.taken
+    assert "X-Forged" not in post.headers
+    if kind == "webhook":
+        assert unquote(post.headers["Idempotency-Key"]) == message.id == post.body["id"]
+    if kind == "pagerduty":
+        assert len(post.body["dedup_key"]) <= 255, "PagerDuty rejects longer ones"
+
+
+def test_models_of_long_names_have_incidents_of_their_own(inbox: Inbox, tmp_path: Path) -> None:
+    pager = receiver(tmp_path, "pagerduty", key="k", url=inbox.url)
+    for model in ("m" * 255 + "1", "m" * 255 + "2"):
+        for kind in ("no_data", "recovered"):
+            pager.send(message_of("id", {**BODY, "model": model, "kind": kind, "incident": "no_data"}, ""))
+    first, resolves, second, _ = (post.body["dedup_key"] for post in inbox.taken)
+    assert first == resolves != second
+
+
+def test_what_was_accepted_is_not_sent_again_because_the_answer_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receivers, "SEND_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        held = []
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+            held.append(connection)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        receiver(tmp_path, "webhook", url=f"http://127.0.0.1:{server.getsockname()[1]}/").send(MESSAGE)
+        thread.join()
+        held[0].close()
+
+
+def _always(answer: tuple[int, dict[str, str]], post: Post) -> tuple[int, dict[str, str]]:
+    return answer
+
+
+def test_a_receiver_may_say_until_when_it_wants_to_be_left_alone(inbox: Inbox, tmp_path: Path) -> None:
+    until = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    for said, low, high in ((until, 90.0, 100.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0), ("soon", 0.0, 0.0)):
+        inbox.answer = partial(_always, (429, {"Retry-After": said}))
+        with pytest.raises(DeliveryError) as raised:
+            receiver(tmp_path, "webhook", url=inbox.url).send(MESSAGE)
+        assert low <= raised.value.wait <= high

@@ -85,6 +85,7 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     given = build.snapshot(
         history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3, failing=True),
         checkpoints=CheckpointState(failing=2, claimed=3),
+        strangers={"etl at 10.0.0.7": 2},
         slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
     )
     client = client_of(create_app(Publisher(given), Server(), version="1"))
@@ -95,6 +96,7 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
         "checkpoints: 3 partitions were claimed by another worker and are not counted here; do two groups share store.path?",
         "history: 4 panes wait, none can be written now; the log says why",
         "history: 3 rows could not be written; the log names them",
+        "kafka: etl at 10.0.0.7 is no streameval but in this group, and the 2 partitions it reads are not counted; give it one of its own",
         "slices: country has had more than 200 values; which of them are in __other__ depends on the order of events",
     ]
     body = client.get("/api/v1/status").json()

@@ -42,6 +42,22 @@ def test_the_format_follows_what_the_scraper_asks_for(parse, client) -> None:
 
 
 @pytest.mark.parametrize(
+    ("accepted", "zipped"),
+    [
+        ("gzip", True), ("gzip, deflate", True), ("deflate;q=0.5, GZIP;q=0.8", True), ("gzip;q=1.0", True), ("", False),
+        ("identity", False), ("gzip;q=0", False), ("deflate, gzip; q=0.000", False), ("x-gzipped", False), (";;,=", False),
+    ],
+)  # fmt: skip
+def test_an_exposition_is_compressed_where_the_scraper_takes_that(client, accepted: str, zipped: bool) -> None:
+    answer = client.get("/metrics", headers={"Accept-Encoding": accepted})  # the client unpacks it
+    assert (answer.headers.get("content-encoding") == "gzip") == zipped
+    assert "streameval_auc{" in answer.text
+    assert "Accept-Encoding" in answer.headers["vary"]
+    sent = int(answer.headers["content-length"])
+    assert sent < len(answer.content) / 5 if zipped else sent == len(answer.content)
+
+
+@pytest.mark.parametrize(
     "accept",
     [
         "",

@@ -18,7 +18,11 @@ export function rates() {
     while (seen.length > 2 && now.at - seen[1].at >= KEPT_S) seen.shift();
     const seconds = now.at - seen[0].at;
     // at first the mean since the start
-    return (name) => (seconds > 0 ? (now.events[name] - seen[0].events[name]) / seconds : status.uptime_seconds > 0 ? now.events[name] / status.uptime_seconds : null);
+    return (name) => {
+      const [first, last] = [seen[0].events[name] ?? 0, now.events[name] ?? null]; // none before the first snapshot
+      if (last === null) return null;
+      return seconds > 0 ? (last - first) / seconds : status.uptime_seconds > 0 ? last / status.uptime_seconds : null;
+    };
   };
 }
 

@@ -44,7 +44,7 @@ function verdict(one, overview) {
 }
 
 // Long names are shortened: the answer is on the first screen. The title has them whole.
-const claim = ({ claim: text, candidate, baseline, model }) => [model, candidate, baseline].reduce((words, name) => words.replace(name, shorten(name, 28)), text);
+const claim = ({ claim: text, candidate, baseline, model }) => [model, candidate, baseline].reduce((words, name) => words.replace(name, () => shorten(name, 28)), text);
 
 // When, with the date when it is another day than that of `asOf`, and how long ago.
 const moment = (time, asOf) => [h("time", { datetime: time }, day(time) === day(asOf) ? clock(time) : dateTime(time)), h("span", { class: "more" }, ` (${age(Date.parse(time))} ago)`)];

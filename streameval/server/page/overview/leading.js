@@ -1,6 +1,6 @@
 // One wide chart: what is live against what it is compared with, over the last panes, with the deploy.
 
-import { go, href } from "../address.js";
+import { go, href, listOf } from "../address.js";
 import { timeline } from "../charts/timeline.js";
 import { select } from "../controls.js";
 import { h, replace } from "../dom.js";
@@ -45,7 +45,7 @@ export function leading(root, change) {
     if (!times.length) return;
     const range = [Math.min(...times), Math.max(...times, Math.min(...times) + 60)];
     const markers = deploys.filter((one) => one.model === model && one.kind !== "shadow").map((one) => ({ at: Date.parse(one.at) / 1000, text: `${shorten(one.version, 12)}${one.kind === "deploy" ? "" : ` (${one.kind})`}` }));
-    fixed = { model, metric: name, versions: both.map((one) => one.version).join(","), from: Math.floor(range[0]), to: Math.ceil(range[1]) };
+    fixed = { model, metric: name, versions: listOf(both.map((one) => one.version)), from: Math.floor(range[0]), to: Math.ceil(range[1]) };
     chart.draw({
       lines: shown, markers, range, from: labelsComplete(overview), limits: rangeOf(name), format: (v) => number(v, digits), tick: number,
       levels: ideal === undefined ? [] : [{ value: ideal, text: "" }],

@@ -1,6 +1,6 @@
 // A metric over time, versions side by side, with error bands, deploys and what is not final yet.
 
-import { go, href } from "../address.js";
+import { go, href, listOf, namesOf } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { timeline } from "../charts/timeline.js";
 import { button, chips, refusal, select } from "../controls.js";
@@ -45,7 +45,7 @@ export function mount(root) {
   const fixed = () => {
     const now = choice();
     const [from, to] = ends();
-    return href("history", { ...given, model: now.model, metric: now.metric, versions: now.chosen.join(","), range: null, from, to });
+    return href("history", { ...given, model: now.model, metric: now.metric, versions: listOf(now.chosen), range: null, from, to });
   };
   take.append(taking("history", { link: fixed, csv: rows, png: () => place, title: () => `${metric(choice().metric).name} of ${choice().model}` }));
   takeVolume.append(taking("impressions", { link: fixed, csv: rows, png: () => volume }));
@@ -63,7 +63,7 @@ export function mount(root) {
     const model = models.includes(given.model) ? given.model : models[0];
     const all = seriesOf(overview).filter((one) => one.model === model);
     const versions = all.map((one) => one.version);
-    const chosen = given.versions ? given.versions.split(",").filter((v) => versions.includes(v)) : first(overview, all);
+    const chosen = given.versions ? namesOf(given.versions).filter((v) => versions.includes(v)) : first(overview, all);
     const zoomed = given.from && given.to;
     return {
       models, model, versions, chosen, zoomed,
@@ -91,7 +91,7 @@ export function mount(root) {
       select("Range", "range", [...Object.keys(RANGES), ...(now.zoomed ? [["zoomed", "zoomed"]] : [])], now.zoomed ? "zoomed" : now.range, (range) =>
         change({ range, from: null, to: null }),
       ),
-      chips("Versions", versions, now.chosen, (chosen) => change({ versions: chosen.length ? chosen.join(",") : null })),
+      chips("Versions", versions, now.chosen, (chosen) => change({ versions: chosen.length ? listOf(chosen) : null })),
       h(
         "div",
         { class: "buttons", role: "group", "aria-label": "Zoom" },
@@ -162,7 +162,7 @@ export function mount(root) {
       caption,
       h("p", {}, metricTerm(now.metric), `: ${about}${direction(now.metric) && ` (${direction(now.metric)})`}. Bands are 95% intervals (Student's t, user-clustered standard errors; variation between items or days is not included). Hatched: labels not final yet. Drag to zoom.`),
       sliceNote(now.metric, now.slice),
-      answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${d.version} ${dateTime(d.at)}${d.kind === "deploy" ? "" : ` (${d.kind})`}`).join("; "), ".") : null,
+      answer.deploys.length ? h("p", {}, "Deploys: ", answer.deploys.map((d) => `${shorten(d.version)} ${dateTime(d.at)}${d.kind === "deploy" ? "" : ` (${d.kind})`}`).join("; "), ".") : null,
       lines.some((l) => l.x.length) ? null : h("p", { role: "status" }, "No data in this range."),
     );
     if (details.open) drawTable(shown, digits, name);

@@ -1,6 +1,6 @@
 // Every metric that is more than a column of the overview, versions side by side, each with its unit and which way is better.
 
-import { go, href } from "../address.js";
+import { go, href, listOf, namesOf } from "../address.js";
 import { asker, useToken } from "../api.js";
 import { chips, refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
@@ -59,7 +59,7 @@ export function mount(root) {
     const models = modelsOf(overview);
     const model = models.includes(given.model) ? given.model : models[0];
     const all = seriesOf(overview).filter((one) => one.model === model);
-    const wanted = given.versions?.split(",").filter((version) => all.some((one) => one.version === version)) ?? [];
+    const wanted = (given.versions ? namesOf(given.versions) : []).filter((version) => all.some((one) => one.version === version));
     const first = [...all].sort(byImportance(overview).compare).slice(0, AT_FIRST).map((one) => one.version);
     const windows = [...new Set(overview.results.map((r) => r.window))];
     return { models, model, all, chosen: wanted.length ? wanted : first, windows, window: windows.includes(given.window) ? given.window : "all", objective: objective(overview, given) };
@@ -72,7 +72,7 @@ export function mount(root) {
 
   const here = () => {
     const now = choice();
-    return href("metrics", { ...given, model: now.model, window: now.window, versions: now.chosen.join(",") });
+    return href("metrics", { ...given, model: now.model, window: now.window, versions: listOf(now.chosen) });
   };
 
   const change = (part) => go("metrics", { ...given, ...part }, { replace: true });
@@ -84,7 +84,7 @@ export function mount(root) {
       now.models.length > 1 ? select("Model", "model", now.models, now.model, (model) => change({ model, versions: null })) : null,
       select("Window", "window", now.windows, now.window, (window) => change({ window })),
       objectiveControl(overview, given, change),
-      chips("Versions", versions, now.chosen, (chosen) => change({ versions: chosen.length ? chosen.join(",") : null })),
+      chips("Versions", versions, now.chosen, (chosen) => change({ versions: chosen.length ? listOf(chosen) : null })),
     );
   }
 
@@ -192,7 +192,7 @@ function policies(rows) {
   const head = ["Version", "CTR as served", ...ESTIMATORS.map(([text]) => `Clicks, ${text}`), "Value, SNIPS", "Value, SNIPS, clipped", "Mean weight", "Effective samples", "Clipped"];
   const body = rows.map((row) => [h("th", { scope: "row" }, version(row)), reading(row, "ctr"), ...POLICIES.map((name) => reading(row, name)), reading(row, "policy_mean_weight"), count(row.policy_ess), percent(row.policy_clipped)]);
   const wrong = rows.filter((row) => POLICIES.some((name) => row.reasons[name] === "propensities_inconsistent"));
-  const alarm = wrong.map((row) => h("p", { class: "warning", role: "status" }, `${row.version}: the logged propensities are inconsistent (propensities_inconsistent). The mean weight of its policy is ${number(row.policy_mean_weight, 3)}, not 1, by more than 4 standard errors: what rests on propensities, here and above, is not to be trusted.`));
+  const alarm = wrong.map((row) => h("p", { class: "warning", role: "status" }, `${shorten(row.version)}: the logged propensities are inconsistent (propensities_inconsistent). The mean weight of its policy is ${number(row.policy_mean_weight, 3)}, not 1, by more than 4 standard errors: what rests on propensities, here and above, is not to be trusted.`));
   return wrong.length ? [alarm, scroller("Policies", table(head, body, { class: "many" }))] : (nothing(rows, POLICIES) ?? [scroller("Policies", table(head, body, { class: "many" })), h("p", { class: "quiet" }, `Per impression; higher is better.`)]);
 }
 
