@@ -80,7 +80,11 @@ def _columns(table: Ints, metric: str) -> tuple[Reals, Reals, Reals]:
         if metric == "ctr":
             return n, y, y - y * y / n
         if metric == "log_loss":
-            return n, loss, np.maximum(loss_sq - loss * loss / n, 0.0)  # for equal losses, rounding may leave less than 0
+            return (
+                n,
+                loss,
+                np.maximum(loss_sq - loss * loss / n, 0.0),
+            )  # for equal losses, rounding may leave less than 0
         # sum (p - r y)**2 <= r**2 Y if pClick and clicks roughly agree: the clicks' own noise
         return y, p, (p / y) ** 2 * y
 
