@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streameval.events.words64 import load64
+from streameval.sketches.bits import zeros_below
 from streameval.sketches.directory import mix
 
 FORM = 2  # of the bits in a file: to be raised when they mean something else; 1 was a Bloom filter
@@ -71,16 +72,6 @@ def _odd(typing_context: Any, word: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.and_(builder.ctpop(args[0]), ir.Constant(ir.IntType(64), 1))
-
-    return types.uint64(types.uint64), code
-
-
-@intrinsic
-def _zeros_below(typing_context: Any, word: Any) -> Any:
-    """How many bits are below the lowest that is set, of which there is one."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), code
 
@@ -143,7 +134,7 @@ def _add(
             hashed ^= equations[slot]
             if not hashed:  # it follows from those that are there
                 break
-            zeros = _zeros_below(hashed)
+            zeros = zeros_below(hashed)
             hashed >>= zeros
             slot += zeros
         else:
