@@ -17,7 +17,7 @@ the curves of the first hours, an AUC difference is off by more than its standar
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,12 +109,36 @@ class References:
         if made is not None:
             self._from.append(pane)
             self._curves.append(made)
-        old = bisect_right(self._from, pane - self._keep) - 1
-        del self._from[: max(old, 0)], self._curves[: max(old, 0)]
+        self._drop_old(pane)
+
+    def alike(self, panes: Sequence[int], labels: NDArray[np.int64]) -> bool:
+        """Whether panes, of which the first has begun, have the same curves however their labels are divided among them.
+
+        `labels`: at most so many of each series, int64[series, 2]. Then they may be counted as one, and `reach` follows.
+        """
+        first, last = panes[0], panes[-1]
+        if first * self._pane // HOUR != last * self._pane // HOUR:
+            return False
+        if bisect_right(self._from, first) != bisect_right(self._from, last):
+            return False
+        counted = (self._total + self.counting).sum(axis=2)
+        counted[: len(labels)] += labels
+        return not (_stages(counted) > self._stage).any()
+
+    def reach(self, pane: int) -> None:
+        """The panes up to this one are counted as one with the last that has begun."""
+        if pane > self._now:
+            self._now = pane
+            self._drop_old(pane)
 
     def at(self, pane: int) -> Curves:
         """Returns the curves of a pane."""
         return self._curves[max(bisect_right(self._from, pane) - 1, 0)]
+
+    @property
+    def series(self) -> int:
+        """Series that there is room for."""
+        return self._stage.size
 
     @property
     def none(self) -> Curves:
@@ -171,11 +195,13 @@ class References:
         self._from = [first for first, _, _ in state["curves"]]
         self._curves = [Curves(moved(curve), moved(ready)) for _, curve, ready in state["curves"]]
 
+    def _drop_old(self, pane: int) -> None:
+        old = bisect_right(self._from, pane - self._keep) - 1
+        del self._from[: max(old, 0)], self._curves[: max(old, 0)]
+
     def _made(self, new_hour: bool, hour: int) -> Curves | None:
         """Returns new curves from now on; None if they stay the same."""
-        labels = self._total.sum(axis=2)
-        least, n = labels.min(axis=1), labels.sum(axis=1)
-        stage = np.where(least >= _ENOUGH[1], 3, np.where(least >= _ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
+        stage = _stages(self._total.sum(axis=2))
         again = stage > self._stage
         day = self._total
         if new_hour:
@@ -191,6 +217,12 @@ class References:
             counts = day[series] if day[series].sum(axis=1).min() >= _ENOUGH[1] else self._total[series]
             out.curve[series], out.ready[series] = _curve(counts, promised=bool(stage[series] == 1)), True
         return out
+
+
+def _stages(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What curves the labels of series are enough for, int64[series, 2]."""
+    least, n = labels.min(axis=1), labels.sum(axis=1)
+    return np.where(least >= _ENOUGH[1], 3, np.where(least >= _ENOUGH[0], 2, np.where(n >= PROMISED, 1, 0)))
 
 
 def _curve(counts: NDArray[np.int64], promised: bool) -> NDArray[np.int32]:

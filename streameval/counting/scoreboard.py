@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from streameval.counting.estimates import LOGGED
 from streameval.counting.exposure import ExposureCounts, Weighing
 from streameval.counting.measured import Measured
+from streameval.counting.pane_scores import Layer, PaneScores, most_labels
 from streameval.counting.propensity_strata import PropensityCounts
-from streameval.counting.references import Curves, References
+from streameval.counting.references import References
 from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import Users
 from streameval.counting.windows import Panes, Window
 from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
-from streameval.sketches.accumulate import LabelColumns, PlacementCurves, ScoreColumns, Scratch, add_scores
+from streameval.sketches.accumulate import Given, LabelColumns
 from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.copies import Copies
 from streameval.sketches.exposure import DEFAULT_RULE, WeightRule
@@ -56,17 +57,6 @@ class Labelled:
     def times(self, sign: int) -> NDArray[np.int64]:
         """How often they count, int64[n], below 0 when they are taken out."""
         return np.full(self.ts.size, sign, np.int64) if self.copies is None else self.copies.now * sign
-
-
-class _Layer(NamedTuple):
-    """Scores of some impressions, by one label."""
-
-    scored: Scored
-    measured: Measured
-    slice_row: NDArray[np.int32]  # [dimensions, scores]
-    labels: LabelColumns
-    value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
-    weighed: bool  # the log is a sample
 
 
 class Scoreboard:
@@ -110,8 +100,7 @@ class Scoreboard:
         self._strata = PropensityCounts(self.overall_layout)
         self.exposure = ExposureCounts(self.overall_layout, weights)
         self.weigh_by, self.strata_by, self.weights = weigh_by, strata_by, weights
-        self.scratch = Scratch(self.overall_layout)
-        self._slice_scratch = Scratch(self.slice_layout)
+        self.scores = PaneScores(self.overall_layout, self.slice_layout, dimensions)
         self._slice_rows = slice_rows
         self._dimensions = dimensions
         self._most_panes = max(_MOST_PANES, 4 * max(windows, default=0))
@@ -136,26 +125,30 @@ class Scoreboard:
         slot = self.users.slots(labelled.user)
         layers = [self._layer(labelled, scored, measured or self.measured(labelled, scored), slot, sign)]
         layers += [self._layer(one, its, self.measured(one, its), slot, sign) for one, its in further]
-        known = layers[0].measured
+        panes = layers[0].measured.panes
         top = max(int(layer.scored.series.max(initial=0)) for layer in layers) + 1
-        k = sum(layer.scored.series.size for layer in layers)
         self.references.reserve(top)
-        self.scratch.reserve(top, k)
-        self._slice_scratch.reserve(self._slice_rows.count, k * self._dimensions)
-        for j, number in enumerate(known.panes):
+        self.scores.reserve(top, self._slice_rows.count)
+        ends = self.scores.ends(layers)
+        first = 0
+        while first < len(panes):
             if placed:  # labels mature in order of time, late ones too: those of earlier panes have been counted
-                self.references.begin(number)
-            curves = self.references.at(number) if placed else self.references.none
-            for layer in layers:
-                for giver, cut in enumerate(layer.measured.cuts):
-                    part = slice(int(cut[j]), int(cut[j + 1]))
-                    self._add(number, layer, part, curves, sign, served=giver == 0)
-                if layer.value is not None:
-                    served = layer.measured.cuts[0]
-                    self._add_values(number, layer, slice(int(served[j]), int(served[j + 1])), sign)
-            self.overall.add(number, self.scratch.drain())
-            if self._dimensions:
-                self.slices.add(number, self._slice_scratch.drain())
+                self.references.begin(panes[first])
+            end = ends[first]
+            if placed and end > first + 1:
+                labels = most_labels(layers[0], first, end, self.references.series)
+                if not self.references.alike(panes[first:end], labels):
+                    end = first + 1
+            curves = self.references.at(panes[first]) if placed else self.references.none
+            counted = self.scores.count(layers, first, end, curves, self.references.counting, sign)
+            for j in range(first, end):
+                self._add(panes[j], layers, j, counted.given, sign)
+                self.overall.add(panes[j], counted.overall[j - first])
+                if self._dimensions:
+                    self.slices.add(panes[j], counted.slices[j - first])
+            if placed:
+                self.references.reach(panes[end - 1])
+            first = end
         self._weigh([(labelled, scored), *further], layers, sign)
         self.users.fit_budget()
         if len(self.overall) > self._most_panes:
@@ -163,36 +156,24 @@ class Scoreboard:
 
     def _layer(
         self, labelled: Labelled, scored: Scored, measured: Measured, slot: NDArray[np.int32], sign: int
-    ) -> _Layer:
+    ) -> Layer:
         slice_row = np.empty((self._dimensions, scored.series.size), np.int32)
         for dimension in range(self._dimensions):
             slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
         times = labelled.times(sign)
         labels = LabelColumns(labelled.label, labelled.corrected, labelled.fresh, slot, measured.block, times)
         value = labelled.fields["value"] if self.values else None
-        return _Layer(scored, measured, slice_row, labels, value, labelled.copies is not None)
+        alone = bool((scored.series == scored.series[:1]).all())
+        return Layer(scored, measured, slice_row, labels, value, labelled.copies is not None, alone)
 
-    def _add(self, pane: int, layer: _Layer, part: slice, curves: Curves, sign: int, *, served: bool) -> None:
-        """One giver's scores of one pane; `served`: who gave them showed the impressions."""
-        scored, known = layer.scored, layer.measured
-        scores = ScoreColumns(
-            scored.p[part],
-            known.loss[part],
-            known.part[part],
-            scored.row[part],
-            scored.series[part],
-            layer.slice_row[:, part],
-            scored.violation[part],
-        )
-        placed_by = PlacementCurves(curves.curve, curves.ready, self.references.counting)
-        entries, exact, copies = add_scores(
-            self.scratch, self._slice_scratch, scores, layer.labels, placed_by, sign, weighed=layer.weighed
-        )
-        value = None if layer.value is None else layer.value[scored.row[part]]
-        stand_for = copies if copies.size else None
-        self._rank(pane, scored.series[part], entries, exact, value, stand_for, sign, served=served)
+    def _add(self, pane: int, layers: Sequence[Layer], j: int, given: Sequence[Given], sign: int) -> None:
+        """What users keep of the scores of the j-th pane, and what its clicks are worth."""
+        for layer, out in zip(layers, given, strict=True):
+            for giver, part in enumerate(layer.parts(j)):  # the first are who showed the impressions
+                self._rank(pane, layer, part, out, sign, served=giver == 0)
+            self._add_values(pane, layer, next(layer.parts(j)), sign)
 
-    def _add_values(self, pane: int, layer: _Layer, part: slice, sign: int) -> None:
+    def _add_values(self, pane: int, layer: Layer, part: slice, sign: int) -> None:
         """What the clicks on impressions are worth, of those that the series itself served: whose scores are the first ones."""
         series = layer.scored.series[part]
         if layer.value is None or not series.size:
@@ -263,8 +244,7 @@ class Scoreboard:
     @property
     def nbytes(self) -> int:
         """Bytes of the panes and windows, users apart."""
-        scratch = self.scratch.target.cells.nbytes + self._slice_scratch.target.cells.nbytes
-        return self.overall.nbytes + self.slices.nbytes + scratch
+        return self.overall.nbytes + self.slices.nbytes + self.scores.nbytes
 
     def state(self) -> dict[str, Any]:
         """Everything that was counted, for `restore`."""
@@ -284,7 +264,7 @@ class Scoreboard:
         self.users.restore(state["users"], codes.series)
         self.references.restore(state["references"], codes.series)
 
-    def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[_Layer], sign: int) -> None:
+    def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[Layer], sign: int) -> None:
         """What is counted by propensity, which is one for all labels of an impression."""
         fields = counted[0][0].fields
         stratum, given = fields.get(self.strata_by), fields.get(self.weigh_by)
@@ -296,25 +276,18 @@ class Scoreboard:
                 policies = one.policies if self.weigh_by == LOGGED else None  # theirs are of the log's
                 self.exposure.observe(self.overall, weighing, its, policies, layer.measured, sign)
 
-    def _rank(
-        self,
-        pane: int,
-        series: NDArray[np.int32],
-        entries: NDArray[np.uint64],
-        exact: NDArray[np.uint64],
-        value: NDArray[np.float64] | None,
-        copies: NDArray[np.uint32] | None,
-        sign: int,
-        *,
-        served: bool,
-    ) -> None:
+    def _rank(self, pane: int, layer: Layer, part: slice, given: Given, sign: int, *, served: bool) -> None:
         """Gives rank entries to the users, each series its own."""
+        series = layer.scored.series[part]
         if not series.size:
             return
-        if bool((series == series[0]).all()):
-            self.users.add(pane, int(series[0]), entries, exact, value, sign, copies, served=served)
+        entries, exact, copies = given.entries[part], given.exact[part], given.copies[part]
+        value = None if layer.value is None else layer.value[layer.scored.row[part]]
+        stand_for = copies if given.copies.size else None
+        if layer.alone:
+            self.users.add(pane, int(series[0]), entries, exact, value, sign, stand_for, served=served)
             return
         for one in np.unique(series).tolist():
             on = series == one
-            of_value, of_copies = (None if column is None else column[on] for column in (value, copies))
+            of_value, of_copies = (None if column is None else column[on] for column in (value, stand_for))
             self.users.add(pane, one, entries[on], exact[on], of_value, sign, of_copies, served=served)

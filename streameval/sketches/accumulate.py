@@ -1,8 +1,8 @@
 """Adding scored impressions to series' vectors: the one kernel that every label passes through.
 
-`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` puts the scores of one
-pane into it, `drain` takes them out again as one sparse vector over all rows: the delta by which the pane, the windows
-that hold it and the whole run grow. A score's terms are computed once, as integers, and added wherever they count:
+`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` puts the scores of a
+pane into it and takes them out again as one sparse vector over all rows: the delta by which the pane, the windows
+that hold it and the whole run grow. It does so for many panes in one call: panes of a second have few scores each. A score's terms are computed once, as integers, and added wherever they count:
 to its series (overall, and in the user's block), and to the series' slice in every dimension. Nothing is paid for rows
 and cells not touched.
 """
@@ -10,6 +10,7 @@ and cells not touched.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numba
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches import blocks
-from streameval.sketches.copies import CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED, WEIGHTS
+from streameval.sketches.copies import CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED
 from streameval.sketches.fixed import limbs
 from streameval.sketches.grid import PART_BITS, bin_count, key_bin, key_part, score_bits, score_key
 from streameval.sketches.layout import (
@@ -29,20 +30,16 @@ from streameval.sketches.layout import (
     BUCKET_LOG_LOSS,
     BUCKET_PCLICK,
     BUCKETS,
-    CLICKS,
     CORRECTIONS,
-    IMPRESSIONS,
     SUM_ABSOLUTE,
-    SUM_LOG_LOSS,
-    SUM_PCLICK,
     SUM_SQUARED,
     VIOLATIONS,
     Layout,
 )
-from streameval.sketches.sparse import SparseVector, trimmed
+from streameval.sketches.scratch import Drained, Scratch, Target, drain, mark, room_of, vectors_of
+from streameval.sketches.sparse import SparseVector
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
-_WEIGHT_CELLS = len(WEIGHTS.cells)
 CLIP = 1e-7  # log loss is taken of p clipped to [CLIP, 1 - CLIP]
 
 
@@ -66,7 +63,7 @@ def measure(
 
 
 class ScoreColumns(NamedTuple):
-    """k scores of one pane, and what `measure` makes of them."""
+    """k scores, and what `measure` makes of them."""
 
     p: NDArray[np.float64]  # pClick in [0, 1]
     loss: NDArray[np.float64]  # nats
@@ -89,34 +86,24 @@ class LabelColumns(NamedTuple):
 
 
 class PlacementCurves(NamedTuple):
-    """Placements of the pane (see `counting.references`), int[series, 2, bins] by label."""
+    """Placements of the panes (see `counting.references`), int[series, 2, bins] by label."""
 
     placement: NDArray[np.int32]
     ready: NDArray[np.bool_]  # by series: whether it has a curve
     counting: NDArray[np.int64]  # labels of fresh impressions are added here
 
 
-class _Target(NamedTuple):
-    """A `Scratch` as kernels see it; see `Layout` for the sizes. `n` of `touched` are in use."""
+class Given(NamedTuple):
+    """What `add_scores` tells of k scores."""
 
-    cells: NDArray[np.int64]
-    size: int
-    blocks: int
-    histogram: int
-    bits: int
-    bins: int
-    weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; below 0: the log is no sample
-    rows_touched: NDArray[np.bool_]
-    touched: NDArray[np.int64]
-
-
-class _Given(NamedTuple):
-    """What `add_scores` returns of k scores, and `used`: how many of `touched` are in use, overall and of slices."""
-
-    used: NDArray[np.int64]
-    entries: NDArray[np.uint64]
-    exact: NDArray[np.uint64]
+    entries: NDArray[np.uint64]  # see `ranks.entries`
+    exact: NDArray[np.uint64]  # `grid.score_bits`
     copies: NDArray[np.uint32]  # empty: each stands for itself
+
+    @classmethod
+    def of(cls, k: int, weighed: bool) -> Given:
+        """Room for k scores."""
+        return cls(np.empty(k, np.uint64), np.empty(k, np.uint64), np.empty(k if weighed else 0, np.uint32))
 
 
 class _Terms(NamedTuple):
@@ -156,8 +143,8 @@ def _terms(p: float, loss: float, clicked: int, sign: int) -> _Terms:
 
 
 @numba.njit(inline="always")
-def _count(vectors: NDArray[np.int64], r: int, terms: _Terms, bucket: int, bin_cell: int) -> bool:
-    """Adds terms to the vector vectors[r]; says whether its histogram cell was 0 before.
+def _count(vectors: NDArray[np.int64], r: int, terms: _Terms, bucket: int, bin_cell: int) -> None:
+    """Adds terms to the vector vectors[r].
 
     What the buckets sum to (impressions, clicks, pClick, log loss) is left to `drain`.
     """
@@ -171,36 +158,38 @@ def _count(vectors: NDArray[np.int64], r: int, terms: _Terms, bucket: int, bin_c
     vectors[r, bucket + BUCKET_PCLICK + 1] += terms.p_low
     vectors[r, bucket + BUCKET_LOG_LOSS] += terms.loss_high
     vectors[r, bucket + BUCKET_LOG_LOSS + 1] += terms.loss_low
-    first = vectors[r, bin_cell] == 0
     vectors[r, bin_cell] += terms.impressions
-    return bool(first)
 
 
 @numba.njit(cache=True, nogil=True)
 def _add(
     scores: ScoreColumns,
+    begin: int,
+    end: int,
     labels: LabelColumns,
     curves: PlacementCurves,
     edges: NDArray[np.float64],
-    overall: _Target,
-    slices: _Target,
+    overall: Target,
+    slices: Target,
     sign: int,
-    out: _Given,
+    out: Given,
 ) -> None:
-    """Adds scores to both targets, and updates `out`."""
+    """Adds scores begin .. end - 1 to both targets, and updates `out`."""
     # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
     # tenth of the time is spent on wrapping them around
-    ps, losses, curve_parts, rows, series, slice_row, violations = scores
+    ps, losses, curve_parts = scores.p[begin:end], scores.loss[begin:end], scores.curve_part[begin:end]
+    rows, series, violations = scores.row[begin:end], scores.series[begin:end], scores.violation[begin:end]
+    slice_row = scores.slice_row[:, begin:end]
     label, corrected, fresh, slot, block, times = labels
     placement, ready, counting = curves
-    touched, rows_touched = overall.touched, overall.rows_touched
-    used, entries, exact, copies = out
-    weighed = copies.size > 0
-    slice_touched, slice_rows_touched = slices.touched, slices.rows_touched
+    touched, words, rows_touched = overall.touched, overall.words, overall.rows_touched
+    entries, exact = out.entries[begin:end], out.exact[begin:end]
+    weighed = out.copies.size > 0
+    copies = out.copies[begin:end] if weighed else out.copies
+    slice_touched, slice_words, slice_rows_touched = slices.touched, slices.words, slices.rows_touched
     vectors = overall.cells.reshape(rows_touched.size, overall.size)
     slice_vectors = slices.cells.reshape(slice_rows_touched.size, slices.size)
     has_blocks = overall.blocks < overall.histogram
-    n, slice_n = used
     for i in range(ps.size):
         p, at, curve_bin = ps[i], np.uint32(rows[i]), np.uint16(curve_parts[i] >> PART_BITS)
         clicked = np.int64(np.uint8(label[at]))
@@ -213,10 +202,9 @@ def _add(
         key = score_key(p)
         r = np.uint32(series[i])
         rows_touched[r] = True
-        cell = np.uint32(overall.histogram + clicked * overall.bins + key_bin(key, overall.bits))
-        if _count(vectors, r, terms, bucket, cell):
-            touched[np.uint32(n)] = r * overall.size + cell
-            n += 1
+        at_bin = np.uint32(clicked * overall.bins + key_bin(key, overall.bits))
+        _count(vectors, r, terms, bucket, np.uint32(overall.histogram + at_bin))
+        mark(touched, words, r, at_bin)
         rare = corrected[at] or violations[i]
         if rare:
             vectors[r, CORRECTIONS] += sign * np.int64(corrected[at])
@@ -225,19 +213,18 @@ def _add(
             place = np.int64(placement[r, clicked, curve_bin])
             if fresh[at]:  # a label that was corrected was "no click" when it was due
                 counting[r, 0 if corrected[at] else clicked, curve_bin] += abs(many)
-            begin = np.int64(np.uint32(overall.blocks + np.int64(block[at]) * BLOCK_CELLS))
+            first = np.int64(np.uint32(overall.blocks + np.int64(block[at]) * BLOCK_CELLS))
             p_fixed, loss_fixed, error = blocks.fixed(p), blocks.fixed(losses[i]), abs(p - clicked)
-            blocks.add_score(vectors, r, begin, p_fixed, loss_fixed, error, clicked, many)
+            blocks.add_score(vectors, r, first, p_fixed, loss_fixed, error, clicked, many)
             if ready[r]:
-                vectors[r, begin + blocks.PHI0 - clicked] += many * place
-                vectors[r, begin + BLOCK_PLACED0 - clicked] += many
-        cell = np.uint32(slices.histogram + clicked * slices.bins + key_bin(key, slices.bits))
+                vectors[r, first + blocks.PHI0 - clicked] += many * place
+                vectors[r, first + BLOCK_PLACED0 - clicked] += many
+        at_bin = np.uint32(clicked * slices.bins + key_bin(key, slices.bits))
         for d in range(slice_row.shape[0]):
             r = np.uint32(slice_row[d, i])
             slice_rows_touched[r] = True
-            if _count(slice_vectors, r, terms, bucket, cell):
-                slice_touched[np.uint32(slice_n)] = r * slices.size + cell
-                slice_n += 1
+            _count(slice_vectors, r, terms, bucket, np.uint32(slices.histogram + at_bin))
+            mark(slice_touched, slice_words, r, at_bin)
             if rare:
                 slice_vectors[r, CORRECTIONS] += sign * np.int64(corrected[at])
                 slice_vectors[r, VIOLATIONS] += sign * np.int64(violations[i])
@@ -248,125 +235,64 @@ def _add(
             r = np.uint32(series[i])
             vectors[r, overall.weights + (CLICKS_SQUARED if clicked else OTHERS_SQUARED)] += many * abs(many)
             vectors[r, overall.weights + WEIGHED] += sign * np.int64(abs(many) != 1)
-    used[0], used[1] = n, slice_n
 
 
 @numba.njit(cache=True, nogil=True)
-def _drain(
-    target: _Target,
-    rows: NDArray[np.int64],
-    touched: NDArray[np.int64],
-    cells: NDArray[np.int64],
-    values: NDArray[np.int64],
-) -> int:
-    """Moves the non-zero cells of `rows` to `cells` and `values`, in order, and returns how many there are.
-
-    `touched`: sorted histogram cells, some maybe twice.
-    """
-    flat, size = target.cells, target.size
-    k = 0
-    t = 0
-    for row in rows:
-        start = row * size
-        for bucket in range(start + BUCKETS, start + target.blocks, BUCKET_CELLS):
-            flat[start + IMPRESSIONS] += flat[bucket + BUCKET_IMPRESSIONS]
-            flat[start + CLICKS] += flat[bucket + BUCKET_CLICKS]
-            flat[start + SUM_PCLICK] += flat[bucket + BUCKET_PCLICK]
-            flat[start + SUM_PCLICK + 1] += flat[bucket + BUCKET_PCLICK + 1]
-            flat[start + SUM_LOG_LOSS] += flat[bucket + BUCKET_LOG_LOSS]
-            flat[start + SUM_LOG_LOSS + 1] += flat[bucket + BUCKET_LOG_LOSS + 1]
-        for cell in range(start, start + target.histogram):
-            if flat[cell] != 0:
-                cells[k] = cell
-                values[k] = flat[cell]
-                flat[cell] = 0
-                k += 1
-        while t < touched.size and touched[t] < start + size:
-            cell = touched[t]
-            if flat[cell] != 0:
-                cells[k] = cell
-                values[k] = flat[cell]
-                flat[cell] = 0
-                k += 1
-            t += 1
-        if target.weights >= 0:
-            for cell in range(start + target.weights, start + target.weights + _WEIGHT_CELLS):
-                if flat[cell] != 0:
-                    cells[k] = cell
-                    values[k] = flat[cell]
-                    flat[cell] = 0
-                    k += 1
-    return k
-
-
-class Scratch:
-    """A matrix of vectors to add into; grows by rows when a new series comes."""
-
-    def __init__(self, layout: Layout, rows: int = 4) -> None:
-        self.layout = layout
-        self.n = 0  # histogram cells that may be non-zero: the first of `target.touched`
-        self.edges = np.array(layout.edges)
-        weights = layout.tally(WEIGHTS.name)
-        self.target = _Target(
-            cells=np.zeros(rows * layout.size, np.int64),
-            size=layout.size,
-            blocks=layout.blocks,
-            histogram=layout.histogram,
-            bits=layout.bits,
-            bins=layout.bins,
-            weights=-1 if weights is None else weights[1],
-            rows_touched=np.zeros(rows, np.bool_),
-            touched=np.empty(1024, np.int64),
-        )
-
-    def reserve(self, rows: int, scores: int) -> None:
-        """Makes sure that rows 0 .. rows - 1 exist, and that there is room for so many more scores."""
-        old, need = self.target, self.n + scores
-        have = old.rows_touched.size
-        if rows > have:
-            more = max(rows, have + have // 2)
-            cells, rows_touched = np.zeros(more * old.size, np.int64), np.zeros(more, np.bool_)
-            cells[: old.cells.size] = old.cells
-            rows_touched[:have] = old.rows_touched
-            self.target = self.target._replace(cells=cells, rows_touched=rows_touched)
-        if need > old.touched.size:
-            touched = np.empty(2 * need, np.int64)
-            touched[: self.n] = old.touched[: self.n]
-            self.target = self.target._replace(touched=touched)
-
-    def drain(self) -> SparseVector:
-        """Everything added since the last drain, as one sparse vector over all rows (row * layout.size + cell)."""
-        rows = np.flatnonzero(self.target.rows_touched)
-        touched = np.sort(self.target.touched[: self.n])
-        room = rows.size * (self.layout.histogram + _WEIGHT_CELLS) + touched.size
-        cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
-        k = _drain(self.target, rows, touched, cells, values)
-        self.target.rows_touched[rows] = False
-        self.n = 0
-        return trimmed(cells, values, k)
+def _add_panes(
+    scores: ScoreColumns,
+    cuts: NDArray[np.int64],
+    labels: LabelColumns,
+    curves: PlacementCurves,
+    edges: NDArray[np.float64],
+    overall: Target,
+    slices: Target,
+    sign: int,
+    out: Given,
+    drained: Drained,
+    slice_drained: Drained,
+) -> None:
+    """Pane by pane: adds its scores, and moves what they come to to `drained`; if there is no room for it, it stays."""
+    for j in range(cuts.shape[1] - 1):
+        for giver in range(cuts.shape[0]):
+            begin, end = cuts[giver, j], cuts[giver, j + 1]
+            if begin < end:
+                _add(scores, begin, end, labels, curves, edges, overall, slices, sign=sign, out=out)
+        if drained.cells.size > 0:
+            drained.ends[j + 1] = drain(overall, drained.ends[j], drained.cells, drained.values)
+            at = slice_drained.ends[j]
+            slice_drained.ends[j + 1] = drain(slices, at, slice_drained.cells, slice_drained.values)
 
 
 def add_scores(
-    overall: Scratch,
-    slices: Scratch,
+    targets: tuple[Scratch, Scratch],
     scores: ScoreColumns,
+    cuts: NDArray[np.int64],
     labels: LabelColumns,
     curves: PlacementCurves,
+    drained: Sequence[Drained],
+    out: Given,
     sign: int = 1,
-    *,
-    weighed: bool = False,
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint32]]:
-    """Adds k scores (or, with sign -1, takes them out); returns their rank entries (see `ranks`), `grid.score_bits` and copies.
+) -> None:
+    """Adds scores (or, with sign -1, takes them out) of some panes, overall and by slice: those of pane j are from
+    cuts[g, j] to cuts[g, j + 1], for every g.
 
     `sign` is that of `labels.times`, which says how often they count; what is counted of events counts once. The rows that
-    `scores` names must be reserved in both. `weighed`: the log is a sample, and its weights are kept; if not, no copies are returned.
+    `scores` names must be reserved in both targets, and `drained` have room for them.
     """
-    k = scores.p.size
-    copies = np.empty(k if weighed and overall.target.weights >= 0 else 0, np.uint32)
-    out = _Given(np.array((overall.n, slices.n)), np.empty(k, np.uint64), np.empty(k, np.uint64), copies)
-    _add(scores, labels, curves, overall.edges, overall.target, slices.target, sign, out)
-    overall.n, slices.n = out.used.tolist()
-    return out.entries, out.exact, copies
+    overall, slices = targets
+    _add_panes(
+        scores,
+        cuts,
+        labels,
+        curves,
+        overall.edges,
+        overall.target,
+        slices.target,
+        sign=sign,
+        out=out,
+        drained=drained[0],
+        slice_drained=drained[1],
+    )
 
 
 def sketched(
@@ -375,12 +301,13 @@ def sketched(
     """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
     n, no = p.size, np.zeros(p.size, np.bool_)
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
-    overall.reserve(int(series.max(initial=0)) + 1, n)
+    overall.reserve(int(series.max(initial=0)) + 1)
     row, clicked = np.arange(n, dtype=np.int32), label.astype(np.int8)
     loss, curve_part = measure(p, row, clicked)
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
     scores = ScoreColumns(p, loss, curve_part, row, series, np.empty((0, n), np.int32), no)
     labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
     curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
-    add_scores(overall, slices, scores, labels, curves, sign)
-    return overall.drain()
+    drained = room_of(int(overall.room(np.array(n))), 1), room_of(1, 1)
+    add_scores((overall, slices), scores, np.array([[0, n]]), labels, curves, drained, Given.of(n, weighed=False), sign)
+    return vectors_of(drained[0])[0]

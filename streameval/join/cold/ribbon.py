@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from streameval.events.words64 import load64
+from streameval.sketches.bits import zeros_below
 from streameval.sketches.directory import mix
 
 FORM = 2  # of the bits in a file, raised when their meaning changes; 1 was a Bloom filter
@@ -72,16 +73,6 @@ def _odd(typing_context: Any, word: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.and_(builder.ctpop(args[0]), ir.Constant(ir.IntType(64), 1))
-
-    return types.uint64(types.uint64), code
-
-
-@intrinsic
-def _zeros_below(typing_context: Any, word: Any) -> Any:
-    """The number of zero bits below the lowest set bit; the word is not 0."""
-
-    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.uint64(types.uint64), code
 
@@ -146,7 +137,7 @@ def _add(
             hashed ^= equations[slot]
             if not hashed:  # it follows from the others
                 break
-            zeros = _zeros_below(hashed)
+            zeros = zeros_below(hashed)
             hashed >>= zeros
             slot += zeros
         else:
