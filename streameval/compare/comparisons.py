@@ -196,11 +196,14 @@ class Comparisons:
     def _set_aside(self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool) -> None:
         """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more."""
         settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
+        touched: set[int] = set()
         for one in late:
-            one.advance(pane + 1 + self._join.attribution_window // self._pane)
+            touched |= one.advance(pane + 1 + self._join.attribution_window // self._pane)
             one.forget_before(settled)
         aside = self._board.aside.now
-        hours = frozenset(h for h in aside | incomplete_hours(late) if h >= settled and not over)
+        if not touched and not aside:
+            return
+        hours = frozenset(h for h in aside | incomplete_hours(late, touched) if h >= settled and not over)
         if hours == aside:
             return
         self._board.set_aside(hours)

@@ -8,8 +8,10 @@ counts are a function of the logs: a click counts at the place in its log where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,15 +40,18 @@ _NONE = LateCount()
 
 
 class LateLabels:
-    """Of one partition."""
+    """Of one partition. `recent` is of what came in the last `RECENT_PANES` panes before the last `advance`, `before` of
+    what came earlier, `hours` of both, by hour of event time.
+    """
 
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
         self._pane = pane
-        self._coming: dict[int, dict[int, LateCount]] = {}  # by the pane in which a click came: by hour of event time
-        self._recent: dict[int, LateCount] = {}  # by the pane in which it came
-        self.before = _NONE  # what came before those
-        self.hours: dict[int, LateCount] = {}  # of what came before the last `advance`
+        self._coming: dict[int, dict[int, LateCount]] = {}  # by the pane in which a click came: by hour
+        self._due: list[int] = []  # those panes, a heap
+        self._recent: deque[tuple[int, LateCount]] = deque()  # by the pane in which a click came, in order
+        self.recent = self.before = _NONE
+        self.hours: dict[int, LateCount] = {}
 
     def add(self, fates: Fates) -> None:
         """A batch."""
@@ -54,19 +59,23 @@ class LateLabels:
             if ts.size:
                 self._count(ts, key, corrected)
 
-    def advance(self, until: int) -> None:
-        """Moves on to what came before a pane."""
-        for pane in sorted(pane for pane in self._coming if pane < until):
-            by_hour = self._coming.pop(pane)
-            for hour, count in by_hour.items():
+    def advance(self, until: int) -> set[int]:
+        """Moves on to what came before a pane; returns the hours of which labels were corrected by it."""
+        touched = set()
+        while self._due and self._due[0] < until:
+            pane, total = heappop(self._due), _NONE
+            for hour, count in self._coming.pop(pane).items():
                 self.hours[hour] = self.hours.get(hour, _NONE).plus(count)
-                self._recent[pane] = self._recent.get(pane, _NONE).plus(count)
-        for pane in [pane for pane in self._recent if pane < until - RECENT_PANES]:
-            self.before = self.before.plus(self._recent.pop(pane))
-
-    def recent(self) -> LateCount:
-        """Of what came in the last `RECENT_PANES` panes before the last `advance`."""
-        return _sum(self._recent.values())
+                total = total.plus(count)
+                if count.corrected:
+                    touched.add(hour)
+            self._recent.append((pane, total))
+            self.recent = self.recent.plus(total)
+        while self._recent and self._recent[0][0] < until - RECENT_PANES:
+            _, count = self._recent.popleft()
+            self.recent = LateCount(self.recent.clicks - count.clicks, self.recent.corrected - count.corrected)
+            self.before = self.before.plus(count)
+        return touched
 
     def forget_before(self, hour: int) -> None:
         """Drops hours whose labels cannot change any more."""
@@ -79,7 +88,7 @@ class LateLabels:
             "coming": [
                 [pane, hour, *n] for pane, row in sorted(self._coming.items()) for hour, n in sorted(row.items())
             ],
-            "recent": [[pane, *n] for pane, n in sorted(self._recent.items())],
+            "recent": [[pane, *n] for pane, n in self._recent],
             "before": list(self.before),
             "hours": [[hour, *n] for hour, n in sorted(self.hours.items())],
         }
@@ -88,8 +97,9 @@ class LateLabels:
         """Restores what `state` returned."""
         for pane, hour, *count in state["coming"]:
             self._coming.setdefault(pane, {})[hour] = LateCount(*count)
-        self._recent = {pane: LateCount(*count) for pane, *count in state["recent"]}
-        self.before = LateCount(*state["before"])
+        self._due = sorted(self._coming)
+        self._recent = deque((pane, LateCount(*count)) for pane, *count in state["recent"])
+        self.recent, self.before = _sum(count for _, count in self._recent), LateCount(*state["before"])
         self.hours = {hour: LateCount(*count) for hour, *count in state["hours"]}
 
     def _count(self, ts: NDArray[np.int64], key: NDArray[np.int64], corrected: bool) -> None:
@@ -97,28 +107,32 @@ class LateLabels:
         low, width = int(hours.min()), int(hours.max() - hours.min()) + 1
         cells, counts = np.unique(key // self._pane * width + (hours - low), return_counts=True)
         for cell, n in zip(cells.tolist(), counts.tolist(), strict=True):
-            row, hour = self._coming.setdefault(cell // width, {}), cell % width + low
+            pane, hour = cell // width, cell % width + low
+            if pane not in self._coming:
+                self._coming[pane] = {}
+                heappush(self._due, pane)
+            row = self._coming[pane]
             row[hour] = row.get(hour, _NONE).plus(LateCount(0, n) if corrected else LateCount(n, 0))
 
 
 def lagging(parts: Sequence[LateLabels]) -> str | None:
     """Why no comparison may decide anything by labels that are due now: more of the last clicks came late than is usual."""
     for some in _judged(parts):
-        recent = _sum(part.recent() for part in some)
+        recent = _sum(part.recent for part in some)
         if recent.corrected >= MIN_CLICKS and recent.corrected > _most(some) * recent.clicks:
             share = recent.corrected / recent.clicks
             return f"{share:.0%} of the last {recent.clicks} clicks came after the label of their impression was due"
     return None
 
 
-def incomplete_hours(parts: Sequence[LateLabels]) -> frozenset[int]:
-    """The hours of event time in which so many more labels than is usual were due without their click that no comparison may
-    read them yet.
+def incomplete_hours(parts: Sequence[LateLabels], hours: Collection[int]) -> frozenset[int]:
+    """Those of some hours in which so many more labels than is usual were due without their click that no comparison may read
+    them yet.
     """
     out: set[int] = set()
-    for some in _judged(parts):
+    for some in _judged(parts) if hours else ():
         most = _most(some)
-        for hour in {hour for part in some for hour in part.hours}:
+        for hour in hours:
             count = _sum(part.hours.get(hour, _NONE) for part in some)
             if count.corrected >= SILENT_CLICKS and count.corrected > most * count.clicks:
                 out.add(hour)

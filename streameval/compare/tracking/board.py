@@ -18,16 +18,14 @@ from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
 from streameval.compare.reading.reading import SETUPS, Comparison, Deploy, Role, Setup
 from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
-from streameval.compare.tracking.learning import LearningModels, labels_of
-from streameval.compare.tracking.roles import Roles
+from streameval.compare.tracking.learning import LearningModels
+from streameval.compare.tracking.roles import Roles, seen_in
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.compare.tracking.watch import Watch
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
-from streameval.sketches import blocks as cells
-from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
 
 _MOST_DEPLOYS = 1_000  # kept on record
 
@@ -317,22 +315,9 @@ class Board:
         """Updates roles, and online models that are learning; returns the comparisons of those that have finished
         learning.
         """
-        served_by: dict[str, int] = {}
-        scored: dict[Series, str] = {}
-        for _, rows in gains:
-            for (served, other), row in rows.items():
-                if other is None:
-                    n = int(row[: BLOCKS * SERIES_CELLS].reshape(BLOCKS, SERIES_CELLS)[:, cells.N].sum())
-                    served_by[served.model] = served_by.get(served.model, 0) + n
-                    continue
-                sums = row[: BLOCKS * PAIR_CELLS].reshape(BLOCKS, PAIR_CELLS).sum(axis=0)
-                if sums[cells.PAIR_N]:
-                    scored[other] = served.model
-                if other.source == "online" and withheld is None:
-                    self._learning.of(other, at - self._pane).gain(
-                        served, *labels_of(row, sums, bool(self._rule.weighed))
-                    )
-        self._roles.look(scored, served_by)
+        self._roles.look(*seen_in(gains))
+        if withheld is None:
+            self._learning.gain(gains, at - self._pane, bool(self._rule.weighed))
         learned = self._learning.look(at, partitions)
         return self._restart(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 

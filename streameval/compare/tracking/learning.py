@@ -10,13 +10,14 @@ third window, one that improves does not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from streameval.compare.evidence.paired import effective
 from streameval.compare.evidence.ratio import Ints
+from streameval.compare.tracking.sums import RowName
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, PAIR_CELLS
@@ -89,6 +90,13 @@ class LearningModels:
         """Returns the progress of a model, which is created if it is not known; `begun`: see `Learning`."""
         return self._models.setdefault(series, Learning(self._window, begun))
 
+    def gain(self, gains: Iterable[tuple[int, Mapping[RowName, Ints]]], begun: int, weighed: bool) -> None:
+        """Adds the rows of a look; a model that is new began to score at `begun`, in ms."""
+        for _, rows in gains:
+            for (served, other), row in rows.items():
+                if other is not None and other.source == "online":
+                    self.of(other, begun).gain(served, *labels_of(row, weighed))
+
     def is_over(self, series: Series) -> bool:
         """Whether a series is an online model that has learned enough."""
         return series in self._models and self._models[series].over
@@ -106,12 +114,12 @@ class LearningModels:
         self._models = {Series(*names): Learning.restore(self._window, one) for *names, one in state}
 
 
-def labels_of(row: Ints, sums: Ints, weighed: bool) -> tuple[int, int]:
-    """Returns (labels, difference in fixed point) of a pair's row for `Learning.gain`; `sums`: the row summed over
-    blocks.
+def labels_of(row: Ints, weighed: bool) -> tuple[int, int]:
+    """Returns (labels, difference in fixed point) of a pair's row for `Learning.gain`.
 
     Weighted impressions count as their effective number of labels.
     """
+    sums = row[: BLOCKS * PAIR_CELLS].reshape(BLOCKS, PAIR_CELLS).sum(axis=0)
     n, difference = int(sums[cells.PAIR_N]), int(sums[cells.D])
     if not weighed or n <= 0:
         return n, difference

@@ -9,12 +9,16 @@ shadow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streameval.compare.evidence.ratio import Ints
 from streameval.compare.reading.reading import Role
+from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.watch import MISSED, Watch
 from streameval.events.batch import Series
+from streameval.sketches import blocks as cells
+from streameval.sketches.blocks import BLOCKS, PAIR_CELLS, SERIES_CELLS
 
 MOST_SCORING = 512  # series remembered
 
@@ -55,3 +59,17 @@ class Roles:
     def restore(self, state: list[list[Any]]) -> None:
         """Restores what `state` returned."""
         self._scoring = {Series(*names): (model, missed) for *names, model, missed in state}
+
+
+def seen_in(gains: Iterable[tuple[int, Mapping[RowName, Ints]]]) -> tuple[dict[Series, str], dict[str, int]]:
+    """Returns what `Roles.look` takes, from the rows that a look adds."""
+    scored: dict[Series, str] = {}
+    served_by: dict[str, int] = {}
+    for _, rows in gains:
+        for (served, other), row in rows.items():
+            if other is None:
+                n = int(row[: BLOCKS * SERIES_CELLS].reshape(BLOCKS, SERIES_CELLS)[:, cells.N].sum())
+                served_by[served.model] = served_by.get(served.model, 0) + n
+            elif row[: BLOCKS * PAIR_CELLS].reshape(BLOCKS, PAIR_CELLS)[:, cells.PAIR_N].sum():
+                scored[other] = served.model
+    return scored, served_by
