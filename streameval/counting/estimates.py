@@ -42,9 +42,8 @@ class Maturing(NamedTuple):
     user: NDArray[np.uint64]
     slices: NDArray[np.int64]
     label: NDArray[np.int8]
-    due: NDArray[
-        np.int8
-    ]  # the label when it was due: without a click that came too late, even if it came in the same batch
+    # the label when it was due: without a click that came too late, even if it came in the same batch
+    due: NDArray[np.int8]
     fresh: NDArray[np.bool_]  # on time
 
     def fresh_hours(self) -> Iterator[tuple[int, NDArray[np.int64]]]:

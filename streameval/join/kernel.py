@@ -129,9 +129,8 @@ class Outcome(NamedTuple):
     found_ts: NDArray[np.int64]
     found_key: NDArray[np.int64]
     lost_ts: NDArray[np.int64]
-    fixed_ts: NDArray[
-        np.int64
-    ]  # of impressions whose label was due when their first click came, and the key of that click
+    # of impressions whose label was due when their first click came, and the key of that click
+    fixed_ts: NDArray[np.int64]
     fixed_key: NDArray[np.int64]
     repeated: NDArray[np.int32]  # impressions seen before: which, the row, the key
     repeated_row: NDArray[np.int64]

@@ -70,9 +70,8 @@ class Table:
     mark: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # of `JoinPolicy.mark`; [0]: none
     item_id: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # 0: none; [0]: not kept
     kept: tuple[Field, ...] = ()
-    given: NDArray[np.bool_] = field(
-        default_factory=lambda: np.empty(0, np.bool_)
-    )  # fields that any row had, or clicks
+    # fields that any row had, or clicks
+    given: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
     trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark at that moment
 

@@ -56,9 +56,8 @@ class _Held:
     failing: bool = False  # the last attempt at a checkpoint failed
     settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
     rows_at: float = 0.0  # monotonic seconds when its rows had their last turn on the way to the disk
-    unchecked: list[RowsFile | Index] = field(
-        default_factory=list
-    )  # of the last owner, whose bytes nobody has compared yet
+    # of the last owner, whose bytes nobody has compared yet
+    unchecked: list[RowsFile | Index] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

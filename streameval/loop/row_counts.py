@@ -151,9 +151,8 @@ class RowCounts:
         if self.auctions is not None:
             fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
             marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
-            due = np.where(
-                labelled.corrected, np.int8(0), labelled.label
-            )  # a click that came too late may be of this batch
+            # a click that came too late may be of this batch
+            due = np.where(labelled.corrected, np.int8(0), labelled.label)
             self.auctions.label(marks, due[fresh], final, labelled.user[fresh])
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
         self.counted.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)

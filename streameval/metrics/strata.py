@@ -88,9 +88,8 @@ def cut_by_mass(impressions: _Ints, count: int) -> list[int]:
     total = int(upto[-1]) if upto.size else 0
     found: set[int] = set()
     for i in range(1, count):
-        below = int(
-            np.argmin(np.abs(upto * count - i * total))
-        )  # the first of equals, so that no empty bin moves a cut
+        # the first of equals, so that no empty bin moves a cut
+        below = int(np.argmin(np.abs(upto * count - i * total)))
         if 0 < upto[below] < total:
             found.add(below + 1)
     return sorted(found)

@@ -56,9 +56,8 @@ class Point:
     impressions: int
     clicks: int
     corrected: int
-    error: (
-        float | None
-    )  # half-width of the certified interval; of a mean over users the error of sampling them, 0 if exact
+    # half-width of the certified interval; of a mean over users the error of sampling them, 0 if exact
+    error: float | None
     stderr: float | None = None  # of `value`, clustered by user; None: unknown
     stderr_df: float | None = None  # its degrees of freedom; None: between impressions
 

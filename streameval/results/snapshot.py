@@ -190,9 +190,8 @@ class Snapshot:
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store
     history: HistoryState | None = None
-    budget_used: Mapping[str, float] = field(
-        default_factory=dict
-    )  # by bounded table; at 1 the oldest is dropped, or the next rejected
+    # by bounded table; at 1 the oldest is dropped, or the next rejected
+    budget_used: Mapping[str, float] = field(default_factory=dict)
     slice_values: Mapping[str, SliceValues] = field(default_factory=dict)  # by dimension
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()

@@ -162,9 +162,8 @@ def test_a_short_table_is_as_high_as_the_chart_beside_it(address: str, watch, si
     assert until(lambda: apart() <= 4, 20)
     rows = page.locator("tr[data-series]").all()
     heights = [row.bounding_box()["height"] for row in rows]
-    assert (
-        sum(heights) > 0.7 * page.locator(".all > .scroll").bounding_box()["height"]
-    )  # rows, not the heading, have grown
+    # rows, not the heading, have grown
+    assert sum(heights) > 0.7 * page.locator(".all > .scroll").bounding_box()["height"]
 
 
 def test_a_phone_shows_first_what_is_needed(shown, watch) -> None:

@@ -249,9 +249,8 @@ def test_what_does_not_compare_across_click_rates_is_said_where_it_stands_side_b
     page = filled(watched, "history?model=ctr&metric=auc&slice=country:de")
     page.wait_for_selector("[data-note=click-rates]")
     page = filled(watched, "history?model=ctr&metric=log_loss&slice=country:de")
-    until(
-        lambda: page.locator("[data-note=click-rates]").count() == 0
-    )  # the view before stays until there is an answer
+    # the view before stays until there is an answer
+    until(lambda: page.locator("[data-note=click-rates]").count() == 0)
 
     def note(*rows: tuple[str, str, float]) -> str | None:
         given = [

@@ -20,9 +20,8 @@ def test_a_late_impression_that_comes_first_in_its_pane_is_placed_by_the_panes_o
     """Its pane had not begun for it, so it was placed by older curves when it was counted alone, and by new ones with others."""
     rng = np.random.default_rng(0)
     n = PROMISED + 20
-    ts = np.concatenate(
-        (np.arange(PROMISED), MINUTE + np.arange(20))
-    )  # the first curves are made where the second pane begins
+    # the first curves are made where the second pane begins
+    ts = np.concatenate((np.arange(PROMISED), MINUTE + np.arange(20)))
     fresh = np.arange(n) != PROMISED
     p, label = rng.random(n), rng.integers(0, 2, n).astype(np.int8)
     user = rng.integers(1, 1 << 60, n).astype(np.uint64)

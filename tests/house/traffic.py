@@ -226,9 +226,8 @@ class _Hour:
             fields["value"] = round(luck.between(0.0, 90.0), 2)
         arrives = happens + luck.between(0.0, 8.0)
         if luck.share(0.1):
-            arrives = happens + luck.one(
-                (30.0, 160.0, 250.0, HORIZON_S + 500.0)
-            )  # corrections, and some beyond the horizon
+            # corrections, and some beyond the horizon
+            arrives = happens + luck.one((30.0, 160.0, 250.0, HORIZON_S + 500.0))
         elif luck.share(0.05):
             arrives = shown - luck.between(0.0, 20.0)  # before its impression
         self._send(arrives, True, person.name, encoded(fields))

@@ -34,9 +34,8 @@ START_MS = 1_700_000_000_000
 
 def pytest_configure(config: pytest.Config) -> None:
     """What kafka-python 3.0 does and we cannot help, whichever test is running then."""
-    config.addinivalue_line(
-        "filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning"
-    )  # at its import
+    # at its import
+    config.addinivalue_line("filterwarnings", "ignore:(open|read)_text is deprecated:DeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")  # after a failed connection
 
 

@@ -282,9 +282,8 @@ class Process:
 def test_a_member_that_was_frozen_drops_before_it_delivers(client, laboratory, real_kafka, store, impressions, clicks):
     lab = laboratory(real_kafka, client)
     lab.create(lab.impressions, lab.clicks, partitions=2)
-    fill(
-        lab, impressions, clicks, 2, 0, size=4_000
-    )  # it takes 10 events a poll, so its queues are full when it freezes
+    # it takes 10 events a poll, so its queues are full when it freezes
+    fill(lab, impressions, clicks, 2, 0, size=4_000)
     settings = lab.settings(client_options=QUICK[client])
     frozen = Process(lab, settings, store)
     try:

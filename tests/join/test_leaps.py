@@ -64,9 +64,8 @@ def counts(snapshot: Snapshot) -> dict[str, object]:
 @pytest.mark.parametrize("size", [1, 100, 10_000])
 @pytest.mark.slow
 def test_one_impression_two_days_ahead_takes_nothing_with_it(at: int, size: int, shared: bool) -> None:
-    n, step = (
-        (600, 10_000) if size == 1 else (3000, 2_000)
-    )  # the same hundred minutes; a batch takes as long as 100 events
+    # the same hundred minutes; a batch takes as long as 100 events
+    n, step = (600, 10_000) if size == 1 else (3000, 2_000)
     events = stream(n, step)
     events.insert(at % len(events), Shown("ahead", events[at].ts + 2 * DAY))
     pipeline = make_pipeline()

@@ -19,9 +19,8 @@ from streameval.compare.evidence.evidence import OVERALL, Rule
 from streameval.compare.reading.reading import COMPARED, DecidedOn, Estimate, Verdict, shows
 
 Estimates = Mapping[str, Estimate]
-LogE = tuple[
-    Sequence[float], Sequence[float]
-]  # worse, not worse: by METRICS, overall, then by further metrics of the rule
+# worse, not worse: by METRICS, overall, then by further metrics of the rule
+LogE = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)

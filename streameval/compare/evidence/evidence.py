@@ -74,9 +74,8 @@ class Rule:
     alpha: float = 0.01
     margins: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_MARGINS))
     tolerances: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_TOLERANCES))
-    weights: Mapping[str, float] = field(
-        default_factory=lambda: dict(DEFAULT_WEIGHTS)
-    )  # weights of metrics in the overall verdict
+    # weights of metrics in the overall verdict
+    weights: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_WEIGHTS))
     certified: tuple[str, ...] = ("log_loss", "auc")  # metrics that must be not worse for the overall verdict
     more: tuple[str, ...] = ()  # further metrics, which have a weight only if they decide (see `alone`)
     decide: tuple[str, ...] = COMPARED  # metrics whose evidence makes the overall verdict

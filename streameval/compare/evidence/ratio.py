@@ -40,9 +40,8 @@ class Statistic:
     v_iid: Reals
     df: Reals
     blocks: Reals  # non-empty
-    v_floor: Reals = field(
-        default_factory=lambda: np.zeros(())
-    )  # what is known beforehand: the variance is not below it
+    # what is known beforehand: the variance is not below it
+    v_floor: Reals = field(default_factory=lambda: np.zeros(()))
 
     def __post_init__(self) -> None:
         if np.shape(self.v_floor) != np.shape(self.theta):

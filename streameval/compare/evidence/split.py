@@ -306,9 +306,8 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
                 + s[_V_CLICK] * per_click * per_click
             )
             iid[_AUC] += s[_V_PHI1] / (om1 * om1) + s[_V_PHI0] / (om0 * om0)
-            iid[_MID] += (
-                level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
-            )  # from the clicks; that of the scores is small
+            # from the clicks; that of the scores is small
+            iid[_MID] += level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
             blocks, share, squares = 0, 0.0, 0.0
             v_ne, v_auc, v_over = 0.0, 0.0, 0.0
             for g in range(devs.shape[3]):

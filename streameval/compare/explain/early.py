@@ -89,9 +89,8 @@ def learn_delays(counts: NDArray[np.int64], edges: Sequence[float], window: floa
         now = DelayCurve(limits, _cumulated(g))
         upto = now.within(np.minimum(ages[:, None], limits[None, :]).ravel()).reshape(ages.size, -1)
         on = upto[:, -1] > 0
-        beyond = np.diff(
-            now.shares[None, :] - upto[on], axis=1, prepend=0.0
-        )  # Ghat's mass of each bin that the age hides
+        # Ghat's mass of each bin that the age hides
+        beyond = np.diff(now.shares[None, :] - upto[on], axis=1, prepend=0.0)
         whole = seen + (beyond / upto[on, -1:] * many[on, None]).sum(axis=0)
         new = whole / whole.sum()
         done = float(np.abs(new - g).max()) < 1e-7

@@ -52,9 +52,8 @@ class Gathered:
     groups: Groups
     scores: UserScores
     lists: ListScores | None = None  # None: no metrics of lists are needed
-    served: Mapping[int, Sums] = field(
-        default_factory=dict
-    )  # by window, the rows of requests by server (see `request_rows`)
+    # by window, the rows of requests by server (see `request_rows`)
+    served: Mapping[int, Sums] = field(default_factory=dict)
 
 
 class GaucRows:

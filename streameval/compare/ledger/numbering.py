@@ -14,9 +14,8 @@ MOST_ROWS = 128  # versions that served, and pairs; any more are counted but not
 _PARTS_AT_ONCE = 1024  # numbered per call
 
 Key = tuple[int, int]  # (series that served, other series); other -1: the server's own sums
-TrafficPart = tuple[
-    int, int, int, int
-]  # (served, other, dimension, value); the last dimension: bucket of the serving pClick
+# (served, other, dimension, value); the last dimension: bucket of the serving pClick
+TrafficPart = tuple[int, int, int, int]
 PAIRS, SERVED, LEVELS = range(3)  # kinds of parts
 _GONE = (-2, -2)
 

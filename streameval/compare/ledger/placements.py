@@ -52,9 +52,8 @@ assert blocks.SERIES_CELLS == PAIR_CELLS
 assert (blocks.PHI1, blocks.PHI0) == (blocks.PAIR_PHI1, blocks.PAIR_PHI0)
 
 ScoreCodes = NDArray[np.uint64]
-Row = NDArray[
-    np.int64
-]  # [WIDTH], or twice that: all impressions, then those apart; plus EXPOSED where propensities are known
+# [WIDTH], or twice that: all impressions, then those apart; plus EXPOSED where propensities are known
+Row = NDArray[np.int64]
 
 
 @numba.njit(inline="always")

@@ -144,9 +144,8 @@ class UserCap:
     def restore(self, state: dict[str, Any]) -> None:
         """Restores what `state` returned."""
         self._day = state["day"]
-        cells = (
-            state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
-        )  # an older checkpoint's
+        # an older checkpoint's
+        cells = state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
         size = _FEWEST
         while size // 2 < cells.size:
             size *= 2

@@ -234,9 +234,8 @@ class Comparison:
     id: str  # stable, can be used in a URL: "<deploy id>-<setup>"
     deploy: str
     setup: Setup
-    model: str = field(
-        default="", init=False, repr=False
-    )  # like `words`, only in the answer, which makes it (see `as_json`)
+    # like `words`, only in the answer, which makes it (see `as_json`)
+    model: str = field(default="", init=False, repr=False)
     baseline: Series
     candidate: Series
     start: Time

@@ -163,9 +163,8 @@ class ColdRows:
         assert self.joining is not None
         some = self.joining.indexes
         one.first, one.end = some[0].first, some[-1].end
-        at = next(
-            (at for at, index in enumerate(self.indexes) if index in some), None
-        )  # some may have been dropped meanwhile
+        # some may have been dropped meanwhile
+        at = next((at for at, index in enumerate(self.indexes) if index in some), None)
         if at is not None:
             self.indexes = [*self.indexes[:at], one, *(index for index in self.indexes[at:] if index not in some)]
             self._lookup = None
@@ -247,9 +246,8 @@ class ColdRows:
         if not row.size:
             return NONE_FOUND
         if row.size <= _ONE_BY_ONE:
-            ask_for_rows(
-                (column for name, column in table.columns().items() if name != "id"), row
-            )  # that was looked for
+            # that was looked for
+            ask_for_rows((column for name, column in table.columns().items() if name != "id"), row)
         out = ColdRowsFound(*(np.full(n, -1, np.int64) for n in (shown.size, clicked.size, clicked.size)))
         of_click = at >= shown.size
         np.maximum.at(out.shown, at[~of_click], row[~of_click])

@@ -156,9 +156,8 @@ def _solve(shard: int, equations: NDArray[np.uint64], words: NDArray[np.uint64])
     for slot in range(equations.size - 1, -1, -1):
         equation = equations[slot]
         equations[slot] = 0
-        free = mix(
-            np.uint64(shard * equations.size + slot) ^ _SALT
-        )  # with zeros, most other ids would be false positives
+        # with zeros, most other ids would be false positives
+        free = mix(np.uint64(shard * equations.size + slot) ^ _SALT)
         at = first + slot // _WINDOW * _COLUMNS
         for column in range(_COLUMNS):
             bits = after[column] << _ONE

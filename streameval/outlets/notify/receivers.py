@@ -29,9 +29,8 @@ from streameval.settings.section import kind_of
 from streameval.settings.tree import ConfigError
 
 SEND_SECONDS = 10.0  # that one attempt may take, between two bytes
-_REFUSED = frozenset(
-    {400, 413, 422}
-)  # about this message; anything else is about the receiver, and affects all messages
+# about this message; anything else is about the receiver, and affects all messages
+_REFUSED = frozenset({400, 413, 422})
 _LONGEST_WAIT = 300.0  # seconds that a receiver may ask for
 _LONGEST_DEDUP_KEY = 255  # characters that PagerDuty takes
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")  # in a header as it is

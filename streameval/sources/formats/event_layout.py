@@ -36,9 +36,8 @@ class EventLayout(NamedTuple):
     by_version: list[str]
     dimensions: int
     text: NDArray[np.uint8]  # all names, each as `"name":`, and `words64.PADDING`
-    names: NDArray[
-        np.int64
-    ]  # [fields and dimensions, 5]: start and end in `text`, kind, slot, whether it is ASCII without escapes
+    # [fields and dimensions, 5]: start and end in `text`, kind, slot, whether it is ASCII without escapes
+    names: NDArray[np.int64]
     limits: NDArray[np.float64]  # [fields, 3]: low, high, whether low is exclusive
 
     @property

@@ -53,9 +53,8 @@ class FeatureColumns(NamedTuple):
 
     entry: NDArray[np.uint64]  # their hashed names
     value: NDArray[np.float64]  # by entry
-    names: NDArray[
-        np.int64
-    ]  # start and end of the names of the previous row; after the last one: an end before its start
+    # start and end of the names of the previous row; after the last one: an end before its start
+    names: NDArray[np.int64]
     mixed: NDArray[np.uint64]  # [MAX_NAMES]: hashes of a row's names
     scratch: NDArray[np.uint8]  # buffer for a name and a text
 

@@ -69,9 +69,8 @@ class HistoryWriter:
         self._keep = keep
         self._journal = min(keep.max_size // 20, 4 << 20)  # bytes it grows to before it starts over
         self._db: sqlite3.Connection | None = self._open()  # to the file `_opened`
-        self.counts: Counter[str] = (
-            Counter()
-        )  # parts: written, refused, folded, damaged, deleted_by_age, _by_size; rows: skipped; failures
+        # parts: written, refused, folded, damaged, deleted_by_age, _by_size; rows: skipped; failures
+        self.counts: Counter[str] = Counter()
 
     def write(self, partition: int, epoch: int, panes: Sequence[PaneRows]) -> None:
         """Puts panes in place of what was there of them, in one transaction; no panes: only says whose it is.

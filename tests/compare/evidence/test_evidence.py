@@ -268,9 +268,8 @@ def test_the_overall_verdict_is_of_log_loss_and_auc_together() -> None:
     assert both.log_e_worse[0, OVERALL] > both.log_e_worse[0, 0] - 0.2  # no price for sharing the level
     less = overall(log_loss=3.0, auc=-3.0)[1]
     assert less.log_e_worse[0, OVERALL] < one.log_e_worse[0, OVERALL]
-    assert (
-        overall(log_loss=5.0, auc=0.0)[0].standing().verdict == "worse"
-    )  # the hedge: the same ranking, worse calibrated
+    # the hedge: the same ranking, worse calibrated
+    assert overall(log_loss=5.0, auc=0.0)[0].standing().verdict == "worse"
 
 
 def test_the_overall_evidence_is_reported_on_the_scale_of_the_level() -> None:

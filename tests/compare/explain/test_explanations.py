@@ -136,9 +136,8 @@ def test_a_country_that_breaks_is_named_and_only_it() -> None:
     assert not any(f.significant for f in users)
     said = snapshot.report()["comparisons"][0]
     assert said["findings"][0]["value"] == BROKEN
-    assert not any(
-        f["dimension"] == "user" for f in said["findings"]
-    )  # a report does not depend on when somebody looked
+    # a report does not depend on when somebody looked
+    assert not any(f["dimension"] == "user" for f in said["findings"])
     assert "early" not in said
     assert c.calibration_buckets == ()  # the shadow serves nobody: selection alone makes it look under-predicting
     assert {e.name for e in c.early} == {"promised_auc", "promised_ctr", "corrected_calibration", "score_shift"}

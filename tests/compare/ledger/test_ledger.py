@@ -345,9 +345,8 @@ def test_late_labels_count_once_the_horizon_is_over_whenever_they_came() -> None
     in_time.observe(*traffic.part(rows[:50], label[:50], fresh=False), +1)
     traffic.label = label
     labelled, scored = traffic.part(rows)
-    corrected.observe(
-        replace(labelled, corrected=flags & (label == 1)), scored
-    )  # the click was there before it matured
+    # the click was there before it matured
+    corrected.observe(replace(labelled, corrected=flags & (label == 1)), scored)
     late.observe(replace(labelled, fresh=~flags), scored)
     end = BASE // PANE + 7
     for counting in (in_time, corrected, late):

@@ -63,9 +63,8 @@ def within_cap(traffic: Traffic) -> NDArray[np.bool_]:
     seen: dict[tuple[int, int], int] = {}
     out = []
     for i, (user, ts) in enumerate(zip(traffic.user.tolist(), traffic.ts.tolist(), strict=True)):
-        seen[user, ts // DAY] = seen.get((user, ts // DAY), 0) + int(
-            traffic.shadow[i].sum() > 1
-        )  # the server is one of them
+        # the server is one of them
+        seen[user, ts // DAY] = seen.get((user, ts // DAY), 0) + int(traffic.shadow[i].sum() > 1)
         out.append(seen[user, ts // DAY] <= CAP)
     return np.array(out)
 

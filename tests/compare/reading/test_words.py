@@ -171,9 +171,8 @@ def test_the_newest_deploy_speaks_for_a_model_and_an_older_verdict_never_does() 
     assert newest_first([replace(old, id="9"), replace(old, id="10")])[0].id == "10"
     assert deploy_and_comparison([old, new], [verdict], "default") == (new, None)
     assert deploy_and_comparison([old, new], [verdict], "default", "v2") == (old, verdict)
-    assert (
-        deploy_and_comparison([old, replace(new, version="v2")], [verdict], "default", "v2")[1] is None
-    )  # deployed again
+    # deployed again
+    assert deploy_and_comparison([old, replace(new, version="v2")], [verdict], "default", "v2")[1] is None
     assert deploy_and_comparison([], [verdict], "default") == (None, verdict)
     assert deploy_and_comparison([old], [verdict], "other") == (None, None)
 
