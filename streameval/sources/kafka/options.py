@@ -24,10 +24,20 @@ def no_broker(bootstrap_servers: str, timeout: float, why: str) -> SourceError:
 
 
 def check_options(options: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
-    """Raises SourceError for a client option that only we may set; `reserved` has the fix by option."""
+    """Raises SourceError for a client option that only we may set (`reserved` has the fix by option), and for credentials
+    that the client would ignore: without a protocol that uses them, both clients connect without any, and say nothing.
+    """
     for name in options:
         if name in reserved:
             raise SourceError(f"kafka.client_options.{name}: {reserved[name]}")
+    spelt = {name.replace("_", "."): name for name in options}  # librdkafka's names have dots
+    protocol = spelt.get("security.protocol")
+    credentials = next((name for plain, name in spelt.items() if plain.startswith("sasl.")), None)
+    if credentials and str(options.get(protocol or "", "plaintext")).upper() in ("PLAINTEXT", "SSL"):
+        wanted = credentials.replace("sasl", "security", 1)[: len("security.")] + "protocol"
+        raise SourceError(
+            f'kafka.client_options.{credentials}: is ignored without {wanted} = "SASL_SSL" (or "SASL_PLAINTEXT")'
+        )
 
 
 def redacted(text: object, options: Mapping[str, Any]) -> str:
