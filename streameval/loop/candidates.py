@@ -25,13 +25,12 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
     """Those behind the newest event before them in their log by more than the lateness are late, and those further ahead
     of it than `ahead` dated wrongly. `newest`: event before the batch. All in ms.
     """
-    candidates, clicks = batch.candidates, batch.clicks
-    ts, order = batch.impressions.ts, batch.impressions.order
+    candidates, ts, order = batch.candidates, batch.impressions.ts, batch.impressions.order
     if batch.shared:
-        ts, order = np.concatenate((ts, clicks.ts)), np.concatenate((order, clicks.order))
-    arrival = np.argsort(order, kind="stable")
-    reached = _reached(ts[arrival], newest, ahead)
-    before = reached[np.searchsorted(order[arrival], candidates.order)]
+        ts, order = np.concatenate((ts, batch.clicks.ts)), np.concatenate((order, batch.clicks.order))
+    before = _reached(ts, order, 1 + int(max(order.max(initial=0), candidates.order.max())), newest, ahead)[
+        candidates.order
+    ]
     late = candidates.ts < before - lateness
     runaway = (candidates.ts > before + ahead) & (before != NEVER)
     if late.any() or runaway.any():
@@ -40,19 +39,27 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
     return Candidates(candidates, int(np.count_nonzero(late)), int(np.count_nonzero(runaway)))
 
 
-def _reached(ts: NDArray[np.int64], newest: int, ahead: int) -> NDArray[np.int64]:
-    """The newest time before each event and at the end, without those that leap ahead of it (see `join.leaps`)."""
-    reached = np.maximum.accumulate(np.concatenate((np.array([newest]), ts)))
-    known = reached[reached != NEVER]
-    if not (np.diff(known) > ahead).any():
+def _reached(
+    ts: NDArray[np.int64], order: NDArray[np.int32], places: int, newest: int, ahead: int
+) -> NDArray[np.int64]:
+    """The newest time up to each place of a batch, int64[places], without events that leap ahead of it (see `join.leaps`)."""
+    reached = np.full(places, newest, np.int64)
+    reached[order] = ts
+    np.maximum(reached, newest, out=reached)
+    np.maximum.accumulate(reached, out=reached)
+    begun = reached[reached != NEVER]
+    leaps = np.diff(begun, prepend=begun[:1] if newest == NEVER else newest) > ahead
+    if not leaps.any():
         return reached
+    reached[:] = newest
     leapt = 0
-    for i, t in enumerate(ts.tolist()):
+    for i in np.argsort(order).tolist():
+        t = int(ts[i])
         if newest == NEVER or t <= newest + ahead:
             newest, leapt = max(newest, t), max(leapt - 1, 0)
         else:
             leapt += 1
             if leapt >= ENOUGH:  # a gap
                 newest, leapt = t, 0
-        reached[i + 1] = newest
-    return reached
+        reached[order[i]] = newest
+    return np.maximum.accumulate(reached)
