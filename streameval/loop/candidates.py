@@ -28,9 +28,8 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
     candidates, ts, order = batch.candidates, batch.impressions.ts, batch.impressions.order
     if batch.shared:
         ts, order = np.concatenate((ts, batch.clicks.ts)), np.concatenate((order, batch.clicks.order))
-    before = _reached(ts, order, 1 + int(max(order.max(initial=0), candidates.order.max())), newest, ahead)[
-        candidates.order
-    ]
+    places = 1 + int(max(order.max(initial=0), candidates.order.max()))
+    before = _reached(ts, order, places, newest, ahead)[candidates.order]
     late = candidates.ts < before - lateness
     runaway = (candidates.ts > before + ahead) & (before != NEVER)
     if late.any() or runaway.any():
