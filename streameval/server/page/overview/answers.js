@@ -34,7 +34,7 @@ function verdict(one, overview) {
     h(
       "div",
       { class: "says" },
-      h("strong", { title: one.claim }, claim(one), " ", badge(one, overview)),
+      h("strong", { title: one.claim }, claim(one), " ", badge(one, overview), one.supported_now === false ? [" ", h("span", { class: "badge" }, NOT_ANY_MORE)] : null),
       h("p", { class: "words" }, evidence(one, asOf)),
       h("p", { class: "quiet when" }, "Deployed ", moment(one.deployed_at, asOf), one.decided_at ? [", decided ", moment(one.decided_at, asOf)] : ", not decided yet", h("span", { class: "more" }, `; ${amount(one, short)}`)),
     ),
@@ -50,14 +50,13 @@ const claim = ({ claim: text, candidate, baseline, model }) => [model, candidate
 const moment = (time, asOf) => [h("time", { datetime: time }, day(time) === day(asOf) ? clock(time) : dateTime(time)), h("span", { class: "more" }, ` (${age(Date.parse(time))} ago)`)];
 
 function evidence(one, asOf) {
-  const { decided_on: on, decided_now: now, supported_now: supported } = one;
+  const { decided_on: on, decided_now: now } = one;
   if (!on) return inZone(one.words.slice(one.claim.length).replace(/^: /, ""), asOf);
   const size = (of) => [h("b", {}, difference(on.metric, of.difference)), ` (${bounds(on.metric, of)})`];
   return [
     on.alone ? "" : "All metrics together, first ", metricTerm(on.metric, metric(on.metric).name), " ", size(on), " when decided",
     now ? ["; now ", size(now)] : null,
     h("span", { class: "quiet more" }, ` (each bound with ${confidence(one)})`),
-    supported === false ? [" ", h("span", { class: "badge" }, NOT_ANY_MORE)] : null,
   ];
 }
 
