@@ -1,10 +1,10 @@
-"""Adding scored impressions to series' vectors: the one kernel that every label passes through.
+"""Adds scored impressions to series' vectors: the one kernel that every label passes through.
 
-`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` puts the scores of a
-pane into it and takes them out again as one sparse vector over all rows: the delta by which the pane, the windows
-that hold it and the whole run grow. It does so for many panes in one call: panes of a second have few scores each. A score's terms are computed once, as integers, and added wherever they count:
-to its series (overall, and in the user's block), and to the series' slice in every dimension. Nothing is paid for rows
-and cells not touched.
+`Scratch` is a matrix of vectors (one row per series) that is zero between calls. `add_scores` adds the scores of a
+pane to it and drains it into one sparse vector over all rows: the delta to add to the pane, the windows that contain
+it and the whole run. One call handles many panes, since panes of a second have few scores each. A score's terms are
+computed once, as integers, and added wherever they count: to its series (overall, and in the user's block), and to the
+series' slice in every dimension. Rows and cells that are not touched cost nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from streameval.sketches.scratch import Drained, Scratch, Target, drain, mark, r
 from streameval.sketches.sparse import SparseVector
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
-CLIP = 1e-7  # log loss is taken of p clipped to [CLIP, 1 - CLIP]
+CLIP = 1e-7  # log loss uses p clipped to [CLIP, 1 - CLIP]
 
 
 @numba.njit(inline="always")
 def log_loss(p: float, label: int) -> float:
-    """-ln of the probability given to what happened, p clipped to [1e-7, 1 - 1e-7]; nats."""
+    """-ln of the probability of the observed label, p clipped to [1e-7, 1 - 1e-7]; nats."""
     q = min(max(p, CLIP), 1.0 - CLIP)
     return -math.log(q) if label else -math.log1p(-q)
 
@@ -54,7 +54,7 @@ def log_loss(p: float, label: int) -> float:
 def measure(
     p: NDArray[np.float64], row: NDArray[np.int32], label: NDArray[np.int8]
 ) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
-    """Log loss of n scores, and parts of curve bins (`grid.key_part`); the label of score i stands at label[row[i]]."""
+    """Log loss of n scores, and parts of curve bins (`grid.key_part`); the label of score i is label[row[i]]."""
     loss, curve_part = np.empty(p.size, np.float64), np.empty(p.size, np.int16)
     for i in range(p.size):
         loss[i] = log_loss(p[i], label[row[i]])
@@ -63,7 +63,7 @@ def measure(
 
 
 class ScoreColumns(NamedTuple):
-    """k scores, and what `measure` makes of them."""
+    """k scores, and what `measure` computes from them."""
 
     p: NDArray[np.float64]  # pClick in [0, 1]
     loss: NDArray[np.float64]  # nats
@@ -79,10 +79,10 @@ class LabelColumns(NamedTuple):
 
     label: NDArray[np.int8]  # 0, 1
     corrected: NDArray[np.bool_]
-    fresh: NDArray[np.bool_]  # counted for the first time, with the label that it had when it was due
+    fresh: NDArray[np.bool_]  # counted for the first time, with the label as of its due time
     slot: NDArray[np.int32]  # of its user
     block: NDArray[np.int8]  # of its user
-    times: NDArray[np.int64]  # how often it counts, below 0 to take it out
+    times: NDArray[np.int64]  # how often it counts; negative: retracted
 
 
 class PlacementCurves(NamedTuple):
@@ -94,11 +94,11 @@ class PlacementCurves(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What `add_scores` tells of k scores."""
+    """What `add_scores` returns about k scores."""
 
     entries: NDArray[np.uint64]  # see `ranks.entries`
     exact: NDArray[np.uint64]  # `grid.score_bits`
-    copies: NDArray[np.uint32]  # empty: each stands for itself
+    copies: NDArray[np.uint32]  # empty: one each
 
     @classmethod
     def of(cls, k: int, weighed: bool) -> Given:
@@ -107,7 +107,7 @@ class Given(NamedTuple):
 
 
 class _Terms(NamedTuple):
-    """What one score adds, in limbs where it is a real number."""
+    """What one score adds; real numbers in limbs."""
 
     impressions: int
     clicks: int
@@ -146,7 +146,7 @@ def _terms(p: float, loss: float, clicked: int, sign: int) -> _Terms:
 def _count(vectors: NDArray[np.int64], r: int, terms: _Terms, bucket: int, bin_cell: int) -> None:
     """Adds terms to the vector vectors[r].
 
-    What the buckets sum to (impressions, clicks, pClick, log loss) is left to `drain`.
+    The totals over buckets (impressions, clicks, pClick, log loss) are left to `drain`.
     """
     vectors[r, SUM_SQUARED] += terms.squared_high
     vectors[r, SUM_SQUARED + 1] += terms.squared_low
@@ -175,8 +175,8 @@ def _add(
     out: Given,
 ) -> None:
     """Adds scores begin .. end - 1 to both targets, and updates `out`."""
-    # taken apart here: a field read in the loop costs twice the rest of it. Indices that cannot be below 0 are unsigned, or a
-    # tenth of the time is spent on wrapping them around
+    # Unpacked here, because reading a field in the loop would triple its time. Indices that cannot be negative are unsigned,
+    # which saves the tenth of the time that checks for wrap-around take.
     ps, losses, curve_parts = scores.p[begin:end], scores.loss[begin:end], scores.curve_part[begin:end]
     rows, series, violations = scores.row[begin:end], scores.series[begin:end], scores.violation[begin:end]
     slice_row = scores.slice_row[:, begin:end]
@@ -196,7 +196,7 @@ def _add(
         many = times[at]
         terms = _terms(p, losses[i], clicked, many)
         b = 0
-        for edge in edges:  # all of them: sooner done than guessed
+        for edge in edges:  # without a branch: faster than a search among so few
             b += p >= edge
         bucket = np.int64(np.uint32(BUCKETS + BUCKET_CELLS * b))
         key = score_key(p)
@@ -211,7 +211,7 @@ def _add(
             vectors[r, VIOLATIONS] += sign * np.int64(violations[i])
         if has_blocks:
             place = np.int64(placement[r, clicked, curve_bin])
-            if fresh[at]:  # a label that was corrected was "no click" when it was due
+            if fresh[at]:  # a corrected label was "no click" at its due time
                 counting[r, 0 if corrected[at] else clicked, curve_bin] += abs(many)
             first = np.int64(np.uint32(overall.blocks + np.int64(block[at]) * BLOCK_CELLS))
             p_fixed, loss_fixed, error = blocks.fixed(p), blocks.fixed(losses[i]), abs(p - clicked)
@@ -251,7 +251,7 @@ def _add_panes(
     drained: Drained,
     slice_drained: Drained,
 ) -> None:
-    """Pane by pane: adds its scores, and moves what they come to to `drained`; if there is no room for it, it stays."""
+    """Adds scores pane by pane and moves the sums to `drained`, or leaves them in the scratch if `drained` has no room."""
     for j in range(cuts.shape[1] - 1):
         for giver in range(cuts.shape[0]):
             begin, end = cuts[giver, j], cuts[giver, j + 1]
@@ -273,11 +273,11 @@ def add_scores(
     out: Given,
     sign: int = 1,
 ) -> None:
-    """Adds scores (or, with sign -1, takes them out) of some panes, overall and by slice: those of pane j are from
+    """Adds (sign 1) or retracts (sign -1) the scores of some panes, overall and by slice: those of pane j are from
     cuts[g, j] to cuts[g, j + 1], for every g.
 
-    `sign` is that of `labels.times`, which says how often they count; what is counted of events counts once. The rows that
-    `scores` names must be reserved in both targets, and `drained` have room for them.
+    `sign` is that of `labels.times`, which says how often they count; counts of events count each once. The rows in
+    `scores` must be reserved in both targets, and `drained` must have room for them.
     """
     overall, slices = targets
     _add_panes(

@@ -1,4 +1,4 @@
-"""What Numba has no name for, although processors do it in one step."""
+"""Bit operations that are one processor instruction but that Numba does not expose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def zeros_below(typing_context: Any, word: Any) -> Any:
-    """How many bits of a uint64 are below the lowest that is set, of which there is one."""
+    """The number of trailing zeros of a uint64 that is not 0."""
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))

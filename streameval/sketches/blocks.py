@@ -1,9 +1,9 @@
-"""Sums by block of users, and by block of items: what standard errors and comparisons are made of.
+"""Sums by block of users, and by block of items: the input of standard errors and comparisons.
 
 Users are hashed into G = 64 blocks, the same in every partition, process and version. A block's sums are plain int64
-in fixed point with 30 fractional bits (a term is rounded to the nearest, error 5e-10), so they merge, retract and
-restart bit by bit like every sketch. Capacity: a term is below 16.2 (log loss is of p clipped to 1e-7), so a cell
-holds 5.3e8 terms at the very worst and 1e11 of ordinary ones.
+in fixed point with 30 fractional bits (a term is rounded to nearest, error 5e-10), so they merge, retract and
+restart bit by bit like every sketch. Capacity: a term is below 16.2 (log loss of p clipped to 1e-7), so a cell
+holds 5.3e8 terms at worst and 1e11 ordinary ones.
 
 Three kinds of rows:
 
@@ -12,8 +12,8 @@ Three kinds of rows:
 - of a pair on the same impressions ("pair"): `PAIR_CELLS` a block, by hour, for paired comparisons. The first of the
   pair served the impression, the other one only scored it.
 
-Served and pair rows have the same cells once more by block of items, of the impressions that name their item: what
-users share is one source of error, what items share is another (`compare.ratio.two_way`).
+Served and pair rows have the same cells again by block of items, over impressions with an item: impressions of one user
+are correlated, and so are those of one item (`compare.ratio.two_way`).
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from streameval.sketches.directory import mix
 
 BLOCKS = 64
 SCALE = float(1 << 30)
-OF_USERS, OF_ITEMS = range(2)  # what the blocks of a sum are of, for kernels that keep it twice
+OF_USERS, OF_ITEMS = range(2)  # which blocks a sum is by, for kernels that keep both
 NO_ITEM = 64  # in place of an item's block
-_SALT = np.uint64(0x5E77A1B10C5)  # blocks must not be those of the users' sample, which is cut from the same hash
+_SALT = np.uint64(0x5E77A1B10C5)  # makes blocks independent of the sample of users, which is taken by the same hash
 
 # cells of a block, for one version: counts, then sums of reals
 N, Y, P, L, SQUARED, ABSOLUTE, PHI1, PHI0 = range(8)
 SERIES_CELLS = 8
 # scalars behind the blocks, for variances between impressions
-# LOSS_Y: log loss of the clicks. Where impressions count as several, LOSS_SQ and LOSS_Y are by the squares of their numbers; behind
-# them by how much these are more than the numbers, of clicks and of others
+# LOSS_Y: log loss of the clicks. Where impressions have copies, LOSS_SQ and LOSS_Y are weighted by copies squared; they are
+# followed by the sums of (copies squared - copies), of clicks and of others
 LOSS_SQ, PHI1_SQ, PHI0_SQ, LOSS_Y, CLICKS_EXCESS, OTHERS_EXCESS = range(6)
 
-# cells of a block, for a pair; D is the other's log loss less the server's, and PHI likewise
+# cells of a block, for a pair; D is the other version's log loss minus the serving version's, and PHI likewise
 PAIR_N, PAIR_Y, D, PAIR_L, PAIR_P, PAIR_P_OTHER, PAIR_PHI1, PAIR_PHI0 = range(8)
 PAIR_CELLS = 8
-# scalars: squares of D and of PHI; then D again with its ratio of pClicks clipped (strict mode), its square, how many were
-# clipped; then the server's own PHI; then the variance of D that the scores promise
+# scalars: squares of D and of PHI; then D with its ratio of pClicks clipped (strict mode), its square, how many were
+# clipped; then the serving version's own PHI; then the variance of D that the scores predict
 D_SQ, PAIR_PHI1_SQ, PAIR_PHI0_SQ, D_STRICT, D_STRICT_SQ, STRICT_CLIPPED, SERVER_PHI1, SERVER_PHI0, D_PROMISED = range(9)
 PAIR_SCALARS = 9
-# where impressions count as several, which the strict mode has no place for: see `CLICKS_EXCESS`
+# where impressions have copies, these replace the cells of strict mode, which does not support them: see `CLICKS_EXCESS`
 PAIR_CLICKS_EXCESS, PAIR_OTHERS_EXCESS = STRICT_CLIPPED, D_STRICT_SQ
 
 # cells of a block, for per-user AUC within tumbling windows: rows are (user, window) with both labels
-G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other's AUC - the server's)
+G_W, G_WD = range(2)  # sum of w = impressions, sum of w * (the other version's AUC - the serving version's)
 GAUC_CELLS = 2
-# scalars: sums of (wD)^2, w * wD, w^2, the number of rows, and the sum of w * the server's AUC
+# scalars: sums of (wD)^2, w * wD, w^2, the number of rows, and the sum of w * the serving version's AUC
 G_WD_SQ, G_W_WD, G_W_SQ, G_ROWS, G_W_SERVER = range(5)
 GAUC_SCALARS = 5
 
@@ -75,7 +75,7 @@ def blocks_of(user: NDArray[np.uint64]) -> NDArray[np.int8]:
 
 @numba.njit(cache=True, nogil=True)
 def item_blocks_of(item: NDArray[np.uint64]) -> NDArray[np.int8]:
-    """The block of n items (64-bit hashes of ids), 0 to 63; `NO_ITEM` where the hash is 0: no id was given."""
+    """The blocks of n items (64-bit hashes of ids), 0 to 63; `NO_ITEM` where the hash is 0: no id was given."""
     out = np.empty(item.size, np.int8)
     for i in range(item.size):
         out[i] = np.int64(mix(item[i] ^ _SALT) >> np.uint64(58)) if item[i] else NO_ITEM
@@ -90,7 +90,7 @@ def fixed(x: float) -> int:
 
 @numba.njit(inline="always")
 def add_counts(sums: NDArray[np.int64], r: int, at: int, p: int, loss: int, clicked: int, sign: int) -> None:
-    """Adds a score to N, Y, P and L of the block of a version that begins at sums[r, at]; `p` and `loss` in fixed point."""
+    """Adds a score to N, Y, P and L of a version's block, which begins at sums[r, at]; `p` and `loss` in fixed point."""
     sums[r, at + N] += sign
     sums[r, at + Y] += sign * clicked
     sums[r, at + P] += sign * p
@@ -101,7 +101,7 @@ def add_counts(sums: NDArray[np.int64], r: int, at: int, p: int, loss: int, clic
 def add_score(
     sums: NDArray[np.int64], r: int, at: int, p: int, loss: int, error: float, clicked: int, sign: int
 ) -> None:
-    """And to the sums of its error, |p - label|: to all but its placement."""
+    """As `add_counts`, and to the sums of its error, |p - label|: all cells but that of its placement."""
     add_counts(sums, r, at, p, loss, clicked, sign)
     sums[r, at + SQUARED] += sign * fixed(error * error)
     sums[r, at + ABSOLUTE] += sign * fixed(error)

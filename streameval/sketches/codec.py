@@ -19,7 +19,7 @@ _HEAD = struct.Struct("<4sBQI")
 
 
 class CodecError(ValueError):
-    """Bytes that are no sketch of ours; the message says what is wrong."""
+    """The bytes are not a valid sketch; the message says what is wrong."""
 
 
 def encode(vector: SparseVector) -> bytes:
@@ -30,7 +30,7 @@ def encode(vector: SparseVector) -> bytes:
 
 
 def decode(data: bytes) -> SparseVector:
-    """The vector. Raises CodecError for anything torn, foreign or of another version."""
+    """The vector. Raises CodecError if the bytes are truncated, damaged, of another kind or another version."""
     if len(data) < _HEAD.size:
         raise CodecError(f"{len(data)} bytes: shorter than a sketch's head of {_HEAD.size}")
     magic, version, n, crc = _HEAD.unpack_from(data)

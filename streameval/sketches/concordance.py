@@ -1,4 +1,4 @@
-"""Concordant pairs of a sorted list of scores: of a click and a non-click, the click's score the higher one."""
+"""Concordant pairs in a sorted list of scores: pairs of a click and a non-click where the click has the higher score."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 @numba.njit(inline="always")
 def concordant_pairs(sorted_entries: NDArray[np.uint32] | NDArray[np.uint64], n: int) -> tuple[int, int]:
-    """(twice the concordant pairs, clicks) of n sorted score << 1 | label entries; a tie counts 1 of 2."""
+    """(twice the concordant pairs, clicks) of n sorted score << 1 | label entries; a tie counts 1 instead of 2."""
     pairs = np.int64(0)
     below = np.int64(0)  # non-clicks with a smaller key
     clicks = np.int64(0)
-    tied = np.int64(0)  # non-clicks with this key; they sort before its clicks
+    tied = np.int64(0)  # non-clicks with this key, which sort before its clicks
     key = np.int64(-1)
     for i in range(n):
         k = np.int64(sorted_entries[i] >> np.uint32(1))
@@ -35,7 +35,7 @@ def weighted_pairs(
 ) -> tuple[float, int, int, int]:
     """`concordant_pairs` of n entries that stand for `copies` each: (twice the pairs, clicks, copies of all, of the clicks).
 
-    Pairs are counted in float64: exact up to 2**53, beyond which they are rounded by their order, which is that of the entries.
+    Pairs are counted in float64: exact up to 2**53; beyond, rounding depends on the order of the entries only.
     """
     pairs, below, tied = 0.0, 0.0, 0.0
     clicks, many, many_clicks = np.int64(0), np.int64(0), np.int64(0)
@@ -61,7 +61,7 @@ _BLOCK = np.int64(64)
 
 @numba.njit(cache=True, nogil=True)
 def clicks_by_block(sorted_entries: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """How many clicks are before every 64th of sorted score << 1 | label entries, and, last, how many there are."""
+    """The number of clicks before every 64th of sorted score << 1 | label entries, and finally their total."""
     n = np.int64(sorted_entries.size)
     out = np.empty(n // _BLOCK + 2, np.int64)
     clicks = np.int64(0)
@@ -77,7 +77,7 @@ def clicks_by_block(sorted_entries: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 @numba.njit(inline="always")
 def _first(sorted_entries: NDArray[np.uint64], entry: np.uint64) -> int:
-    """How many entries are less than one."""
+    """How many entries are less than `entry`."""
     low, high = np.int64(0), np.int64(sorted_entries.size)
     while low < high:
         middle = (low + high) >> np.int64(1)
@@ -99,7 +99,7 @@ def _clicks_before(sorted_entries: NDArray[np.uint64], by_block: NDArray[np.int6
 
 @numba.njit(cache=True, nogil=True)
 def pairs_between(sorted_entries: NDArray[np.uint64], by_block: NDArray[np.int64], others: NDArray[np.uint64]) -> int:
-    """Twice the concordant pairs of one of n sorted entries and one of m others; a tie counts 1. `by_block`: `clicks_by_block`."""
+    """Twice the concordant pairs between n sorted entries and m others; a tie counts 1. `by_block`: `clicks_by_block`."""
     one = np.uint64(1)
     pairs, all_clicks = np.int64(0), by_block[-1]
     for entry in others:
@@ -117,5 +117,5 @@ def pairs_between(sorted_entries: NDArray[np.uint64], by_block: NDArray[np.int64
 
 @numba.njit(cache=True, nogil=True)
 def pairs_within(sorted_entries: NDArray[np.uint64]) -> tuple[int, int]:
-    """`concordant_pairs` of all of them."""
+    """`concordant_pairs` of all the entries."""
     return concordant_pairs(sorted_entries, sorted_entries.size)

@@ -1,9 +1,9 @@
-"""What an impression of a downsampled log stands for: a whole number of copies, from its weight.
+"""The number of impressions that one of a downsampled log represents: its weight as a whole number of copies.
 
-Every sum counts an impression as so many equal ones, so sums stay integers, and merge, retract and restart bit by bit. A weight
-that is no whole number is rounded up with the probability of its fraction, by a hash of the impression's id: the sums are
-unbiased, the same in every order, process and version, and what is taken out is what was put in. Rounding adds at most 1/4 to the
-square of a weight, which has to be at least 1 (it is nothing of 100, and half of 0.5).
+Every sum counts an impression that many times, so sums stay integers, and merge, retract and restart bit by bit. A weight that is
+not a whole number is rounded up with the probability of its fraction, by a hash of the impression's id: sums are unbiased,
+the same in every order, process and version, and a retraction is exact. Rounding adds a variance of at most 1/4 to the square
+of a weight, so weights must be at least 1: it is negligible at 100, and would double the square at 0.5.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from streameval.sketches.directory import mix
 from streameval.sketches.tally import Tally
 
-_SALT = np.uint64(0x3E16B7C0)  # who samples by a hash of the id must not have sampled by this one
+_SALT = np.uint64(0x3E16B7C0)  # makes rounding independent of a sampler that hashes the same id
 _PER_UNIT = 2.0**-53
 
-# of a series: sums of squares of the copies of its clicks, and of its others; and how many impressions are not one copy
+# of a series: sums of squared copies of its clicks, and of its non-clicks; and how many impressions do not have one copy
 CLICKS_SQUARED, OTHERS_SQUARED, WEIGHED = range(3)
 WEIGHTS = Tally("weights", ("clicks_squared", "others_squared", "weighed"), blocks=False)
 
 
 class Copies(NamedTuple):
-    """Of n impressions, int64[n]: as they are labelled, and as they would be as non-clicks."""
+    """Of n impressions, int64[n]: by their labels, and what they would be as non-clicks."""
 
     now: NDArray[np.int64]
     unclicked: NDArray[np.int64]
@@ -36,7 +36,7 @@ class Copies(NamedTuple):
         return Copies(self.now[rows], self.unclicked[rows])
 
     def labelled_as_due(self, unclicked: NDArray[np.bool_]) -> Copies:
-        """With those that had no click when their label was due."""
+        """With those that had no click when their label was due counted as non-clicks."""
         return Copies(np.where(unclicked, self.unclicked, self.now), self.unclicked)
 
 

@@ -11,7 +11,7 @@ _EMPTY = np.int32(-1)
 
 @numba.njit(inline="always")
 def mix(value: np.uint64) -> np.uint64:
-    """Spreads the bits of a hash before it is cut to a table index (the finaliser of SplitMix64)."""
+    """Mixes the bits of a hash before it is reduced to a table index (the finaliser of SplitMix64)."""
     h = np.uint64(value)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -47,7 +47,7 @@ def _slots(
 
 
 class Directory:
-    """Gives out slots 0, 1, 2, ... to ids in the order in which they come."""
+    """Assigns slots 0, 1, 2, ... to ids in order of first appearance."""
 
     def __init__(self) -> None:
         self._ids = np.empty(1024, np.uint64)
@@ -68,14 +68,14 @@ class Directory:
         return self._ids.nbytes + self._table.nbytes
 
     def slots(self, ids: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The slot of every id, new ones included."""
+        """The slot of every id; new ids get one."""
         self._reserve(self._count + ids.size)
         out = np.empty(ids.size, np.int32)
         self._count = _slots(self._table, self._ids, self._count, ids, True, out)
         return out
 
     def find(self, ids: NDArray[np.uint64]) -> NDArray[np.int32]:
-        """The slot of every id, -1 where it has none."""
+        """The slot of every id, -1 if it has none."""
         out = np.empty(ids.size, np.int32)
         _slots(self._table, self._ids, self._count, ids, False, out)
         return out
@@ -83,7 +83,7 @@ class Directory:
     def _reserve(self, most: int) -> None:
         if most <= self._ids.size:
             return
-        # grow for the distinct ids that are likely, not for every row of a batch: at least by half
+        # grow for the likely number of distinct ids, not for every row of a batch: at least by half
         capacity = max(most, self._ids.size + self._ids.size // 2)
         ids = np.empty(capacity, np.uint64)
         ids[: self._count] = self._ids[: self._count]

@@ -1,9 +1,9 @@
-"""Which cells the ranking metrics as if everything had been shown equally often are summed in, and NDCG by stratum of propensity.
+"""The cells of ranking metrics under uniform exposure, and of NDCG by stratum of propensity.
 
-An item of a list weighs w = 1 / propensity, as in `exposure`; ties stand at their expectation, as in `list_terms`. A sum of
-reals is two cells, the whole numbers and the rest in units of 2**-30, once for each of 16 groups of users (see `list_cells`).
-Every item is rounded alone, so sums do not depend on the order of a list. Capacity: a term is at most 1e4 * 2**30, so the
-cells of whole numbers hold 8e5 of the largest terms; of clicks as gains, 9e14.
+An item of a list weighs w = 1 / propensity, as in `exposure`; ties count at their expectation, as in `list_terms`. A sum of
+reals is two cells, whole units and the remainder in units of 2**-30, for each of 16 groups of users (see `list_cells`).
+Every item is rounded separately, so sums do not depend on the order of a list. Capacity: a term is at most 1e4 * 2**30, so
+cells of whole units hold 8e5 of the largest terms; with clicks as gains, 9e14.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from streameval.sketches.propensity import PropensityStrata
 from streameval.sketches.tally import Tally, reals
 
 EXPOSED_TALLY = "exposure_lists"
-# of all lists: how many, their items, those that are clipped; then sums of weights and of their squares, and what clipping
-# takes away of either
+# over all lists: lists, their items, clipped items; then sums of weights and of squared weights, and how much clipping
+# removes from each
 EX_LISTS, EX_ITEMS, EX_CLIPPED = range(3)
 EX_WEIGHT, EX_SQUARE, EX_LESS_WEIGHT, EX_LESS_SQUARE = range(3, 11, 2)
 EX_CELLS = 11
-# at a cut: gains times discount, and clicks, of items up to K, weighted; and what clipping takes away of either
+# at a cut: weighted gains times discount, and weighted clicks, of items up to K; and how much clipping removes from each
 EX_DCG, EX_HITS, EX_LESS_DCG, EX_LESS_HITS = range(0, 8, 2)
 EX_CUT_CELLS = 8
 
@@ -34,12 +34,12 @@ def _pairs(*names: str) -> tuple[str, ...]:
 
 
 def exposed_cut(k: int) -> str:
-    """The name of the tally of one cut, as it is asked for."""
+    """The name under which the tally of one cut is looked up."""
     return f"{EXPOSED_TALLY}_{k}"
 
 
 def exposed_tallies(cuts: tuple[int, ...], gain: str, rule: WeightRule, source: str = "") -> tuple[Tally, ...]:
-    """What is kept for these cuts, nothing without any; `source`: where the propensities come from, if not from the log."""
+    """The tallies of these cuts, none without cuts; `source`: where propensities come from, if not from the log."""
     if not cuts:
         return ()
     by = f"{rule.least:.15g}:{rule.most:.15g}{source}"
@@ -58,13 +58,13 @@ def strata_ndcg(strata: PropensityStrata, cuts: tuple[int, ...], gain: str) -> s
     return "_".join((strata.clicks, "ndcg", *map(str, cuts), gain, *(() if strata.edges else ("spans",))))
 
 
-@lru_cache(maxsize=64)  # thousands of names, which every pipeline and partition asks for
+@lru_cache(maxsize=64)  # thousands of names, needed by every pipeline and partition
 def strata_ndcg_tallies(strata: PropensityStrata | None, cuts: tuple[int, ...], gain: str) -> tuple[Tally, ...]:
-    """Lists with a gain in a stratum, and the sums of the NDCG of those items at every cut, by what strata are made of.
+    """Lists with a gain in a stratum, and the sums of the NDCG of those items at every cut, by the parts that strata consist of.
 
-    Between fixed edges those are the strata. Any other stratum is a run of fine bins, known only when somebody reads, and its
-    NDCG is no sum over its bins: a list may have items in several. It is one over *spans* of bins. With f(x, y) what a list adds to
-    the stratum of the bins x to y, the list adds to the span (x, y)
+    With fixed edges the parts are the strata. Any other stratum is a run of fine bins, chosen when results are read, and its
+    NDCG is not a sum over its bins: a list may have items in several. It is a sum over *spans* of bins. If a list adds f(x, y) to
+    the stratum of the bins x to y, it adds to the span (x, y)
 
         h(x, y) = f(x, y) - f(x + 1, y) - f(x, y - 1) + f(x + 1, y - 1)        f = 0 where x > y
 
@@ -81,13 +81,13 @@ def strata_ndcg_tallies(strata: PropensityStrata | None, cuts: tuple[int, ...], 
 
 @numba.njit(inline="always")
 def span_of(first: int, last: int, bins: int) -> int:
-    """The number of the span of bins `first` to `last`: those that begin at one bin stand together, shortest first."""
+    """The number of the span of bins `first` to `last`: spans are in order of their first bin, then of their last."""
     return first * bins - first * (first - 1) // 2 + last - first
 
 
 @numba.njit(inline="always")
 def standing(key: NDArray[np.float64], start: int, n: int, i: int) -> tuple[int, int]:
-    """(items above item i of n, whose keys begin at key[start], items level with it, itself included)."""
+    """(items above item i of n, whose keys begin at key[start]; items tied with it, itself included)."""
     above, level = 0, 0
     own = key[start + i]
     for j in range(start, start + n):
@@ -105,5 +105,5 @@ def mean_discount(above: int, level: int, k: int, discount: NDArray[np.float64])
 
 @numba.njit(inline="always")
 def mean_within(above: int, level: int, k: int) -> float:
-    """The probability that it is among the first k."""
+    """The probability that such an item is among the first k."""
     return float(min(max(k - above, 0), level)) / float(level)

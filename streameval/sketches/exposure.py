@@ -1,13 +1,13 @@
-"""Sums of weighted losses: what the log would say had everything been shown equally often, or had another policy shown it.
+"""Sums of inverse-propensity-weighted losses: estimates under uniform exposure, or under another policy.
 
-An impression weighs w = target / propensity: target 1 for exposure, the probability with which a version would have shown
-it for that version's policy. Propensities below `least` count as `least`, so no weight is above 1 / least, 1e4 at most.
-The same sums with weights clipped to `most` are kept as what clipping takes away: nothing where nothing is clipped.
+An impression weighs w = target / propensity: target is 1 for uniform exposure, and for a version's policy the probability with
+which that policy would have shown it. Propensities below `least` count as `least`, so no weight is above 1 / least, 1e4 at most.
+Sums with weights clipped to `most` are kept as the differences that clipping makes: 0 where nothing is clipped.
 
-A sum of reals is two cells, the whole numbers and the rest in units of 2**-30 (error of a term: 5e-10). Capacity: squares
-of weights are at most 1e8 and the rests below 2**30, so the cells of whole numbers hold 9e10 of the largest terms and those
-of rests 8.6e9. Sums by block of users are for errors alone, one cell each in units of 2**-16: at most 1e4 * 16.2 nats a
-term, 8e8 of these. Values, whose unit nobody knows, have two cells there, too.
+A sum of reals is two cells, whole units and the remainder in units of 2**-30 (error of a term: 5e-10). Capacity: squares of
+weights are at most 1e8 and remainders below 2**30, so cells of whole units hold 9e10 of the largest terms and those of
+remainders 8.6e9. Sums by block of users serve only for errors and have one cell each, in units of 2**-16: at most
+1e4 * 16.2 nats a term, 8e8 of these. Values, whose unit is unknown, have two cells there, too.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ LARGEST = 1e4  # weight: the smallest `least` is 1 / LARGEST
 _REST_BITS, _COARSE_BITS = 30, 16
 _REST_MASK = (1 << _REST_BITS) - 1
 REST, COARSE = float(1 << _REST_BITS), float(1 << _COARSE_BITS)
-MOST_VALUE = float(1 << 30)  # of a click; what is above counts as this
+MOST_VALUE = float(1 << 30)  # of a click; larger values count as this
 
-# terms of a weighted impression, of exposure: weight, its square, then weight times log loss, squared and absolute error,
+# terms of an impression under uniform exposure: weight, its square, then weight times log loss, squared error, absolute error,
 # pClick, click
 TERM_WEIGHT, TERM_SQUARE, TERM_LOSS, TERM_SQUARED, TERM_ABSOLUTE, TERM_PCLICK, TERM_CLICK = range(7)
 EXPOSURE_TERMS = ("weight", "square", "log_loss", "squared", "absolute", "pclick", "click")
-# of a policy: weight, its square, weight times click, and times value
+# terms of an impression under a policy: weight, its square, weight times click, and times value
 POLICY_CLICK, POLICY_VALUE = 2, 3
 POLICY_TERMS = ("weight", "square", "click", "value")
 
-EXPOSURE_PLACES = 13  # cells of a block: how many, and two kinds of every term but the square
+EXPOSURE_PLACES = 13  # cells of a block: impressions, then every term but the square, unclipped and clipped
 
 _TERMS = len(EXPOSURE_TERMS)
-_CLIPPED_PLACES = _TERMS - 1  # from a term's cell in a block to that of what clipping takes away: squares have none
-COUNT, CLIPPED = 0, 1  # impressions; those whose weight, or propensity, was clipped
+_CLIPPED_PLACES = _TERMS - 1  # from a term's cell in a block to the one of what clipping removes; squares have none
+COUNT, CLIPPED = 0, 1  # impressions; those whose weight or propensity was clipped
 FIRST_TERM = 2
 WEIGHT_BITS = 2  # classes of weights: four to the octave
 WEIGHT_BINS = 14 << WEIGHT_BITS  # 1 to 2**14, above LARGEST
 
 
 def real(term: int, terms: int, clipped: bool = False) -> int:
-    """The first cell of a term's two; `clipped`: of what clipping takes away."""
+    """The first of a term's two cells; `clipped`: of what clipping removes."""
     return FIRST_TERM + 2 * (term + terms * clipped)
 
 
 def coarse(term: int, terms: int, clipped: bool = False) -> int:
-    """The cell of a term in a block, of values the first of two; squares of weights have none."""
+    """The cell of a term in a block (of values, the first of two); squares of weights have none."""
     at = term - (term > TERM_SQUARE)
     cells = terms - 1 + (terms == len(POLICY_TERMS))
     return 1 + at + cells * clipped
 
 
 def bins_from(terms: int) -> int:
-    """The first of the counts of weights by size."""
+    """The first cell of the counts of weights by size."""
     return FIRST_TERM + 4 * terms
 
 
 class WeightRule(NamedTuple):
-    """`least`: smallest propensity that is believed; `most`: weight from which it is clipped, beside the unclipped sums."""
+    """`least`: smaller propensities count as this; `most`: larger weights are clipped to this, beside the unclipped sums."""
 
     least: float
     most: float
@@ -74,7 +74,7 @@ DEFAULT_RULE = WeightRule(1e-4, 100.0)
 
 
 def _tallies(kind: str, terms: tuple[str, ...], rule: WeightRule, source: str) -> tuple[Tally, Tally]:
-    """The sums over everything, and those by block of users, which errors are made of."""
+    """The sums over everything, and those by block of users, from which errors are computed."""
     by = f"{rule.least:.15g}:{rule.most:.15g}{source}"
     kinds = ("", "clipped_")
     sums = [f"{kind}{term}" for kind in kinds for term in terms]
@@ -107,13 +107,13 @@ def policy_tallies(rule: WeightRule) -> tuple[Tally, Tally]:
 
 @numba.njit(inline="always")
 def weight_bin(weight: float) -> int:
-    """The bin of a weight: its class, what is below 1 is with 1."""
+    """The bin of a weight: its class; weights below 1 are in the first."""
     return 0 if weight < 1.0 else min(weight_class(weight, WEIGHT_BITS), WEIGHT_BINS - 1)
 
 
 @numba.njit(inline="always")
 def add_real(total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, x: float, sign: int) -> None:
-    """Adds a term to its two cells, and to the one of its block; below 2**33, so that it is one number in units of the rest."""
+    """Adds a term to its two cells, and to its block's; it is below 2**33, so it fits one int64 in units of 2**-30."""
     units = np.int64(np.rint(x * REST))
     total[np.uint64(cell)] += sign * (units >> _REST_BITS)
     total[np.uint64(cell + 1)] += sign * (units & _REST_MASK)
@@ -122,7 +122,7 @@ def add_real(total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], pla
 
 @numba.njit(inline="always")
 def add_fine(sums: NDArray[np.int64], cell: int, x: float, sign: int) -> None:
-    """Adds a term to two cells: the whole number and the rest."""
+    """Adds a term to two cells: whole units and the remainder."""
     whole = np.int64(x)
     sums[np.uint64(cell)] += sign * whole
     sums[np.uint64(cell + 1)] += sign * np.int64(np.rint((x - whole) * REST))
@@ -140,8 +140,8 @@ class WeightedScores(NamedTuple):
     block: NDArray[np.int8]
 
 
-_CHUNK = 256  # scores whose terms are worked out at a time
-_WHOLE = float(1 << 52)  # a real from 0 to 2**51, and this: its rounded value is in the mantissa
+_CHUNK = 256  # scores whose terms are computed at a time
+_WHOLE = float(1 << 52)  # added to a real from 0 to 2**51, it leaves the rounded value in the mantissa
 _WHOLE_BITS = np.float64(_WHOLE).view(np.uint64)
 
 
@@ -149,13 +149,13 @@ _WHOLE_BITS = np.float64(_WHOLE).view(np.uint64)
 def add_exposure(
     room: Room, ranges: NDArray[np.int64], rows: tuple[int, int], scores: WeightedScores, rule: WeightRule, sign: int
 ) -> None:
-    """Adds (or takes out) the scores of `ranges` [k, 2], which are of impressions rows[0] to rows[1] - 1, each weighing
-    1 / propensity: those that have one.
+    """Adds (or retracts) the scores of `ranges` [k, 2], which belong to impressions rows[0] to rows[1] - 1, each weighing
+    1 / propensity; those without a propensity are ignored.
 
-    What is of the impressions is added up once for all series that scored every one of them.
+    Terms of the impressions are added up once for all series that scored every one of them.
     """
     width, size = room.total.shape[1], room.blocks[0].size
-    total, blocks = room.total.ravel(), room.blocks.ravel()  # views; one of a row in the loop costs as much as the sums
+    total, blocks = room.total.ravel(), room.blocks.ravel()  # views of rows in the loop would cost as much as the sums
     order, starts = _by_series(ranges, scores.series, len(room.total))
     every = np.arange(rows[0], rows[1])
     shared, shared_blocks = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -195,7 +195,7 @@ def _by_series(
     order, end = np.empty(starts[many], np.int64), starts[:-1].copy()
     for r in range(len(ranges)):
         for k in range(ranges[r, 0], ranges[r, 1]):
-            one = np.uint64(series[k])  # an index that is unsigned is not asked whether it counts from the end
+            one = np.uint64(series[k])  # an unsigned index is not checked for wrap-around
             order[np.uint64(end[one])] = k
             end[one] += 1
     return order, starts
@@ -211,16 +211,16 @@ def _add_impressions(
     rule: WeightRule,
     sign: int,
 ) -> None:
-    """Adds what impressions add to whoever scored them, to cells that begin `at`.
+    """Adds the terms of impressions that do not depend on a score, to cells that begin `at`.
 
-    What `policies._weigh` does stands here again: of arrays that go through two helpers the references are counted, three times the work.
+    This repeats `policies._weigh`: passing arrays through two levels of helpers counts references, which would triple the time.
     """
     cell, begin = at
     least, most = rule
     label, propensity, block = scores.label, scores.propensity, scores.block
     clipped, click = cell + FIRST_TERM + 2 * _TERMS, cell + FIRST_TERM + 2 * TERM_CLICK
     for row in rows:
-        i = np.uint64(row)  # an index that is unsigned is not asked whether it counts from the end
+        i = np.uint64(row)  # an unsigned index is not checked for wrap-around
         given = propensity[i]
         if given > 0:
             place = begin + block[i] * EXPOSURE_PLACES
@@ -245,7 +245,7 @@ def _add_impressions(
 
 @numba.njit(inline="always")
 def _units(x: float) -> np.uint64:
-    """A real from 0 to 2**21 in units of the rest, rounded as `np.rint` does."""
+    """A real from 0 to 2**21 in units of 2**-30, rounded as `np.rint` does."""
     return np.float64(x * REST + _WHOLE).view(np.uint64) - _WHOLE_BITS
 
 
@@ -259,9 +259,9 @@ def _add_losses(
     rule: WeightRule,
     sign: int,
 ) -> None:
-    """Adds what is of the scores themselves, of one series: weight times log loss, squared and absolute error, and pClick.
+    """Adds one series' terms that depend on the score: weight times log loss, squared error, absolute error, and pClick.
 
-    To cells that begin `at`. A step at a time over a chunk of them, so that most steps take several scores at once.
+    To cells that begin `at`. Each step runs over a chunk of scores before the next, so that most steps are vectorised.
     """
     cell, begin = at
     high, low = np.uint64(_REST_BITS), np.uint64(_REST_MASK)
@@ -309,7 +309,7 @@ def _take(
     of: NDArray[np.float64],
     where: NDArray[np.uint64],
 ) -> None:
-    """Writes weight (0: no propensity), log loss, error and pClick of some scores, and where their block's terms begin."""
+    """Writes weight (0: no propensity), log loss, error and pClick of some scores, and the first cell of their block's terms."""
     ps, losses, row, _, label, propensity, block = scores
     weight, loss, error, p = of[0], of[1], of[2], of[3]
     first = np.uint64(begin + TERM_LOSS)

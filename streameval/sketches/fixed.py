@@ -1,8 +1,8 @@
-"""How a real becomes integers: fixed point with 48 fractional bits, in two int64 limbs.
+"""Reals as integers: fixed point with 48 fractional bits, in two int64 limbs.
 
-A term x >= 0 is added as floor(x * 2**24) to the high limb and as what is left, in units of 2**-48, to the low one
+Of a term x >= 0, floor(x * 2**24) is added to the high limb, and the remainder, in units of 2**-48, to the low one
 (error at most 1.8e-15). Both are plain integer sums, so any split, order, merge and retraction gives the same bits.
-Capacity: the low limb holds 2**63 / 2**24 = 5.5e11 terms at least (at 10,000 a second: 636 days), the high limb a sum
+Capacity: the low limb holds at least 2**63 / 2**24 = 5.5e11 terms (at 10,000 a second: 636 days), the high limb a sum
 of 5.5e11 nats or expected clicks.
 """
 
@@ -34,5 +34,5 @@ def add_real(vector: NDArray[np.int64], cell: int, x: float, sign: int) -> None:
 
 
 def read_real(high: int, low: int) -> float:
-    """The sum held by two limbs, rounded once."""
+    """The sum in two limbs, rounded once."""
     return float(((int(high) << LIMB) + int(low)) / (1 << FRACTION))

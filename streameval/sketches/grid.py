@@ -1,13 +1,12 @@
-"""Where a score goes: pClick -> 31-bit key -> histogram bin. Monotone, exact, the same on every machine.
+"""The grid of scores: pClick -> 31-bit key -> histogram bin. Monotone, exact, the same on every machine.
 
-A key is made of the bits of the float64 itself (no logarithm): for p <= 1/2 its exponent and the first 24 bits of its
+A key consists of bits of the float64 itself (no logarithm): for p <= 1/2 its exponent and the first 24 bits of its
 mantissa, for p > 1/2 the mirror image of 1 - p (which is exact, Sterbenz). So keys are log-spaced near 0 *and* near 1
 with a relative step of 2**-24 (6e-8), as equal steps of the logit would be, and two scores with equal keys differ by
-less than that. Below 2**-64 from either end everything has the same key: 0 and 1 themselves are safe.
+less than that. All scores within 2**-64 of either end share a key, so 0 and 1 themselves are valid.
 
-A histogram of resolution `bits` cuts every octave into 2**bits bins and lumps what is within 2**-24 of 0 or of 1;
-it has 46 * 2**bits + 1 bins, the middle one for p = 1/2 alone. p = 1 falls in the last bin with its neighbours,
-p = 0 in the first.
+A histogram of resolution `bits` divides every octave into 2**bits bins, with one bin for everything within 2**-24 of 0, and
+one at 1; it has 46 * 2**bits + 1 bins, the middle one for p = 1/2 alone. p = 1 falls in the last bin, p = 0 in the first.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 MANTISSA = 24  # bits of mantissa in a key
-PART_BITS = 3  # a bin of placement curves has 2**PART_BITS parts, by which comparisons place
+PART_BITS = 3  # a bin of placement curves has 2**PART_BITS parts, the resolution of placements in comparisons
 HALF = 63 << MANTISSA  # key of 1/2
-TOP = 126 << MANTISSA  # key of 1; TOP * 2 + 1 fits 32 bits, so a label can ride in the low bit
+TOP = 126 << MANTISSA  # key of 1; TOP * 2 + 1 fits 32 bits, so the low bit can hold a label
 _TINY = 2.0**-64
 _SHIFT = 52 - MANTISSA
 _ORIGIN = (1023 - 64) << MANTISSA  # key bits of 2**-64
@@ -54,7 +53,7 @@ def key_bin(key: int, bits: int) -> int:
 
 @numba.njit(inline="always")
 def key_part(key: int, bits: int, more: int) -> int:
-    """Histogram bin of a key, cut into 2**more parts of equal width (that of p = 1/2 has one): 0 .. bin_count(bits) * 2**more - 1.
+    """Histogram bin of a key, split into 2**more parts of equal width (that of p = 1/2 has one): 0 .. bin_count(bits) * 2**more - 1.
 
     `>> more` is the bin.
     """
@@ -67,7 +66,7 @@ def key_part(key: int, bits: int, more: int) -> int:
 
 @numba.njit(inline="always")
 def key_score(key: int) -> float:
-    """The middle of a key's scores: within 2**-25 (relative to p, or to 1 - p) of every score that has the key."""
+    """The middle of a key's scores: within 2**-25 (relative to p, or to 1 - p) of every score with this key."""
     half = key if key <= HALF else TOP - key
     bits = ((half + _ORIGIN) << 1) + (half != HALF)  # one bit more: the middle of the key
     q = 0.0 if half == 0 else np.int64(bits << (_SHIFT - 1)).view(np.float64)
@@ -106,7 +105,7 @@ def bin_count(bits: int) -> int:
 
 
 def bin_edges(bits: int) -> NDArray[np.float64]:
-    """The bin_count(bits) + 1 edges: bin i covers [edges[i], edges[i + 1]] (which side is closed mirrors at 1/2)."""
+    """The bin_count(bits) + 1 edges: bin i covers [edges[i], edges[i + 1]] (which side is closed is mirrored at 1/2)."""
     shift = MANTISSA - bits
     half = (np.arange(1, (23 << bits) + 1, dtype=np.int64) << shift) + _LUMP
     low = ((half + _ORIGIN) << _SHIFT).view(np.float64)  # upper edges of the bins below 1/2, the last one 1/2

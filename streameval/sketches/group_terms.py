@@ -12,12 +12,12 @@ from streameval.sketches.weightings import limbs, weight_of
 
 _BY_IMPRESSIONS, _BY_CLICKS, _UNIFORM, BY_VALUE = range(4)
 
-# The totals over groups. Sums of fixed-point numbers in two limbs, so that no partial sum overflows.
+# The totals over groups: fixed-point numbers in two limbs, so that no partial sum overflows.
 AUC_HIGH, AUC_LOW, WEIGHT_HIGH, WEIGHT_LOW, ELIGIBLE, ELIGIBLE_IMPRESSIONS, GROUPS_SEEN, IMPRESSIONS_OF_ALL = range(8)
 
 
 class GroupTerms(NamedTuple):
-    """What is known of every group, by slot."""
+    """Counts and terms of every group, by slot."""
 
     clicks: NDArray[np.int32]
     pairs: NDArray[np.int64]  # twice the concordant ones
@@ -42,7 +42,7 @@ def weight_of_group(terms: GroupTerms, slot: int, weighting: int, impressions: i
 
 @numba.njit(inline="always")
 def count_group(terms: GroupTerms, slot: int, impressions: int, totals: NDArray[np.int64], sign: int) -> None:
-    """Adds a group's terms to the totals, or with sign -1 takes them out."""
+    """Adds a group's terms to the totals, or retracts them (sign -1)."""
     eligible = 0 < terms.clicks[slot] < impressions
     if terms.many.size:
         impressions = terms.many[slot]

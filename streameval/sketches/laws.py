@@ -1,8 +1,8 @@
-"""What every sketch promises, as code: the test of a new one calls `check_sketch`.
+"""The laws that every sketch obeys, as code: the test of a new sketch calls `check_sketch`.
 
-A sketch here is a value with `+`, unary `-`, `==` and an empty one. The laws: empty changes nothing; merging is
-associative and commutative and leaves its arguments alone; retracting undoes; after a round trip through bytes the
-sketch continues as before.
+A sketch here is a value with `+`, unary `-`, `==` and an empty value. The laws: the empty sketch is the identity; merging is
+associative and commutative and does not modify its arguments; retracting undoes merging; a sketch decoded from its bytes
+behaves as the original.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Sketch(Protocol):
 def check_sketch(
     empty: Any, a: Any, b: Any, c: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any]
 ) -> None:
-    """Raises AssertionError naming the law that three sketches break."""
+    """Raises AssertionError naming the law that the three sketches violate."""
     before = [copy.deepcopy(x) for x in (a, b, c)]
     _law("empty + a = a", empty + a, a)
     _law("a + empty = a", a + empty, a)

@@ -2,8 +2,8 @@
 
 One series (a model version's scores, overall or in one slice) is one vector: a few counts, fixed-point sums (two limbs
 each, see `fixed`), the pClick bucket table, sums by block of users (overall only), the score histogram, and the tallies
-that the settings ask for (overall only, see `tally`). A pane, a window and the whole run hold the same vector, so
-everything that can be asked of one can be asked of all.
+that the settings ask for (overall only, see `tally`). A pane, a window and the whole run have the same layout, so
+every metric is available for all of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ REQUEST_WEIGHT, REQUEST_AUC = 14, 16  # sum of w, sum of w * AUC over closed req
 BUCKETS = 18  # first cell of the bucket table
 BUCKET_IMPRESSIONS, BUCKET_CLICKS, BUCKET_PCLICK, BUCKET_LOG_LOSS = 0, 1, 2, 4  # sums of reals take two cells
 BUCKET_CELLS = 6
-# a block of users: the cells of `blocks`, then what its closed requests weigh, and weight times AUC; then clicks and
-# non-clicks that were placed (see `counting.references`)
+# a block of users: the cells of `blocks`, then the weight of its closed requests, and weight times AUC; then clicks and
+# non-clicks that have a placement (see `counting.references`)
 BLOCK_REQUEST_W, BLOCK_REQUEST_WA, BLOCK_PLACED1, BLOCK_PLACED0 = range(SERIES_CELLS, SERIES_CELLS + 4)
 BLOCK_CELLS = SERIES_CELLS + 4
 
@@ -45,7 +45,7 @@ SLICE_BITS = 7
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What the settings say of a log that holds a sample of the traffic, see `settings.measures.Sampling`."""
+    """The settings for a log that is a sample of the traffic, see `settings.measures.Sampling`."""
 
     negatives: float = 1.0
     weights: bool = False
@@ -53,11 +53,11 @@ class Sampled:
     recalibrate: tuple[str, ...] = ()
 
     def recalibrated(self, version: str) -> float | None:
-        """The share of the non-clicks by which a version's pClick is corrected; None: it is not."""
+        """The share of non-clicks for which a version's pClick is corrected; None: it is not corrected."""
         return self.trained_negatives if any(fnmatchcase(version, one) for one in self.recalibrate) else None
 
     def words(self) -> list[str]:
-        """What a reader of numbers must know, in sentences."""
+        """Sentences for readers of the results."""
         out = []
         if self.negatives < 1:
             held, each = f"{100 * self.negatives:.4g}%", f"{1 / self.negatives:.6g}"
@@ -74,7 +74,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the settings say of vectors and of the metrics that are made of them. `edges`: inner edges of the buckets."""
+    """The settings that vectors and their metrics depend on. `edges`: inner edges of the buckets."""
 
     edges: tuple[float, ...]
     tallies: tuple[Tally, ...] = ()
@@ -90,12 +90,12 @@ class Options:
 
     @property
     def overall(self) -> Layout:
-        """The cells of a series' vector."""
+        """The layout of a series' overall vector."""
         return Layout(OVERALL_BITS, self.edges, by_block=True, options=self)
 
     @property
     def slice(self) -> Layout:
-        """The cells of a series' vector in a slice."""
+        """The layout of a series' vector in a slice."""
         return Layout(SLICE_BITS, self.edges, options=self)
 
 
@@ -107,14 +107,14 @@ class Layout:
     """Cells of a vector: [counts | sums | buckets | blocks of users | histogram of non-clicks | of clicks | tallies].
 
     `bits` is the histogram's resolution (bins per octave = 2**bits), `edges` are the inner edges of the buckets;
-    `by_block`: whether sums by block of users, and tallies, are kept.
+    `by_block`: whether there are sums by block of users, and tallies.
     """
 
     bits: int
     edges: tuple[float, ...]
     by_block: bool = False
     options: Options | None = None
-    # what follows from these, once: every pane asks for it
+    # derived once, because every pane needs it
     buckets: int = field(init=False, repr=False, compare=False)  # of pClick
     blocks: int = field(init=False, repr=False, compare=False)  # first cell of the blocks of users
     histogram: int = field(init=False, repr=False, compare=False)  # first cell of the histogram (non-clicks)
@@ -145,11 +145,11 @@ class Layout:
         return self.options.tallies if self.by_block and self.options is not None else ()
 
     def tally(self, name: str) -> tuple[Tally, int] | None:
-        """A tally and its first cell; None when it is not kept."""
+        """A tally and its first cell; None if the layout does not have it."""
         return self._known.get(name)
 
     def places(self, tallies: Iterable[tuple[str, int]]) -> NDArray[np.int64]:
-        """Where the cells of a vector with these tallies (name and size) stand in one of this layout; -1: nowhere."""
+        """Maps the cells of a vector with these tallies (name and size) to cells of this layout; -1: not in it."""
         parts = [np.arange(self.tallies)]
         for name, size in tallies:
             found = self.tally(name)
@@ -160,7 +160,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The vector's sums as plain numbers, by name; what the metrics read."""
+    """The vector's sums as plain numbers, by name, as metrics read them."""
 
     impressions: int
     clicks: int
@@ -224,7 +224,7 @@ def read_histogram(vector: NDArray[np.int64], layout: Layout) -> tuple[NDArray[n
 
 
 class UsedBins(NamedTuple):
-    """The bins of a score histogram that count anything, lowest first: which, and (non-clicks, clicks); int64[used] each."""
+    """The non-empty bins of a score histogram, lowest first: their numbers, and (non-clicks, clicks); int64[used] each."""
 
     bins: NDArray[np.int64]
     negatives: NDArray[np.int64]
@@ -232,7 +232,7 @@ class UsedBins(NamedTuple):
 
 
 def used_bins(negatives: NDArray[np.int64], positives: NDArray[np.int64]) -> UsedBins:
-    """Of counts by bin: a few hundred of tens of thousands."""
+    """The non-empty bins, usually a few hundred of tens of thousands."""
     return UsedBins(*_used_bins(negatives, positives))
 
 
@@ -253,16 +253,16 @@ def _used_bins(
 
 
 def has_result(vector: NDArray[np.int64], layout: Layout) -> bool:
-    """Whether a series' vector counts anything to show: impressions, or of what others showed what its policy would have.
+    """Whether a series' vector has anything to show: impressions, or weighted impressions of its policy.
 
-    (Without either there may be a request that began here, of impressions elsewhere.)
+    (Without either it may still have a request that began in this pane, with impressions in others.)
     """
     policy = read_tally(vector, layout, "policy")
     return bool(vector[IMPRESSIONS]) or (policy is not None and bool(policy[0]))
 
 
 def read_tally(vector: NDArray[np.int64], layout: Layout, name: str) -> NDArray[np.int64] | None:
-    """The cells of a tally, int64[BLOCKS, cells], or int64[cells] of one without blocks; a view. None: not kept."""
+    """The cells of a tally, int64[BLOCKS, cells], or int64[cells] if it is not by block; a view. None: not in the layout."""
     found = layout.tally(name)
     if found is None or vector.size < layout.size:
         return None

@@ -1,7 +1,7 @@
-"""Which cells the ranking metrics of lists are summed in: one tally for all lists, and one for every cut K.
+"""The cells of ranking metrics: one tally over all lists, and one for every cut K.
 
-A version's sums stand once for each of 16 groups of users, four blocks each (see `blocks`): in 64 blocks they would be four
-times the 6 kB that a pane and version have in them with three cuts.
+A version has its sums for each of 16 groups of users, four blocks each (see `blocks`): by 64 blocks they would take four
+times the 6 kB that they take by pane and version with three cuts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cut_tally(k: int, gain: str) -> str:
 
 
 def ranking_tallies(cuts: tuple[int, ...], gain: str) -> tuple[Tally, ...]:
-    """What is kept for these cuts; nothing without any."""
+    """The tallies of these cuts; none without cuts."""
     if not cuts:
         return ()
     whole = Tally(LISTS_TALLY, _LIST_CELLS, scales=reals("mrr", "map", "shown_mrr"))
@@ -45,13 +45,13 @@ LIST_CELLS, CUT_CELLS = len(_LIST_CELLS), len(_CUT_CELLS)
 
 
 def unit(where: str, cell: int) -> float:
-    """How many integers make 1.0 in a cell of all `lists`, or of a `cut`."""
+    """The integer that stands for 1.0 in a cell of the tally of all `lists`, or of a `cut`."""
     reals_of = (RECIPROCAL, PRECISION, SHOWN_RECIPROCAL) if where == "lists" else range(SHOWN_NDCG + 1)
     return SCALE if cell in reals_of else 1.0
 
 
 MEAN_SCALE = SCALE  # units per 1.0 of a user's mean
-# what a user's sum of a metric is divided by: his lists, those with a click, those with a gain, his clicks
+# what a user's sum of a metric is divided by: the user's lists, lists with a click, lists with a gain, clicks
 BY_LISTS, BY_CLICKED, BY_GAINED, BY_CLICKS = range(4)
 _AT_A_CUT = {
     "ndcg": (NDCG, BY_CLICKED),
@@ -65,10 +65,10 @@ _AT_A_CUT = {
 
 @dataclass(frozen=True, slots=True)
 class Averages:
-    """What is kept of every user: first what sums are divided by (`kinds`), then the sum of each metric.
+    """A user's row: first the denominators (`kinds`), then the sum of each metric.
 
-    By metric: its term of a list (see `list_terms`), what that is divided by beforehand, and in which cell of the row
-    stands what its sum is divided by.
+    By metric: its term of a list (see `list_terms`), a divisor of that term, and the row's cell with the denominator
+    of its sum.
     """
 
     names: tuple[str, ...]
@@ -79,12 +79,12 @@ class Averages:
 
     @property
     def cells(self) -> int:
-        """Of a row."""
+        """Cells of a row."""
         return len(self.kinds) + len(self.names)
 
 
 def averages_of(names: tuple[str, ...], cuts: tuple[int, ...], gain: str) -> Averages | None:
-    """What is kept for these metrics by user; None for none."""
+    """The rows for these metrics by user; None without metrics."""
     found = [_average(name, cuts, gain) for name in names]
     if not found:
         return None

@@ -1,15 +1,15 @@
-"""What one ranked list with a click adds to the ranking metrics, ties at their expectation.
+"""The terms of one ranked list with a click in the ranking metrics, ties at their expectation.
 
-Items of equal key stand in an order that nobody chose, so every term is its mean over all orders of the ties, in closed form
+The order of items with equal keys is arbitrary, so every term is its mean over all orders of the ties, in closed form
 (McSherry and Najork 2008, Computing information retrieval performance measures efficiently in the presence of tied scores).
 In a run of t tied items of which c are clicks, behind a others with C clicks:
 
-- a gain at a rank is the run's mean gain, a click c / t of one;
-- the ranks a + 1 to a + m hold no click with probability (t-c)/t * (t-c-1)/(t-1) * ... of m factors;
+- the gain at a rank is the run's mean gain, and the number of clicks c / t;
+- the ranks a + 1 to a + m have no click with probability (t-c)/t * (t-c-1)/(t-1) * ... (m factors);
 - the first click of the run is its i-th item with probability c/t for i = 1, then times (t-c-i+1)/(t-i) for every next i;
 - a click at a + i has on average C + (i-1) (c-1) / (t-1) clicks above it.
 
-Items that were not clicked add nothing, so it is only counted how many stand above each click, and level with it: clicks are few.
+Items that were not clicked add nothing, so only the items above each click, and tied with it, are counted: clicks are few.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TERMS_A_CUT = 5
 
 
 def terms_of(cuts: int) -> int:
-    """How many terms a list has with so many cuts; the last two are the reciprocal rank and the average precision."""
+    """The number of terms of a list with this many cuts; the last two are the reciprocal rank and the average precision."""
     return TERMS_A_CUT * cuts + 2
 
 
@@ -36,21 +36,21 @@ def discounts(most: int) -> NDArray[np.float64]:
 
 
 class ClickRoom(NamedTuple):
-    """The clicks of a list, c of them: a kernel calls `find_clicks`, then for every order of the list `stand_clicks` and `list_terms`."""
+    """The c clicks of a list. A kernel calls `find_clicks`, then `stand_clicks` and `list_terms` for every ranking of the list."""
 
     which: NDArray[np.int64]  # places in the list
     gain: NDArray[np.float64]  # by click
     best: NDArray[np.float64]  # gains above 0 in descending order
     ideal: NDArray[np.float64]  # by cut: DCG of the best order, in units of the best gain
-    # by rank, those that are level by gain:
+    # the clicks in order of rank, tied ones in order of gain:
     above: NDArray[np.int64]  # items above the click
-    level: NDArray[np.int64]  # items level with it, itself included
-    gained: NDArray[np.float64]  # its gain, in units of the best one
+    level: NDArray[np.int64]  # items tied with it, itself included
+    gained: NDArray[np.float64]  # its gain, in units of the best gain
 
 
 @numba.njit(cache=True, nogil=True)
 def click_room(most: int, cuts: int) -> ClickRoom:
-    """For lists of at most so many items, and so many cuts."""
+    """Room for lists of at most `most` items, and `cuts` cuts."""
     which, above, level = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     gain, best, gained = np.empty(most), np.empty(most), np.empty(most)
     return ClickRoom(which, gain, best, np.empty(cuts), above, level, gained)
@@ -66,9 +66,9 @@ def find_clicks(
     discount: NDArray[np.float64],
     room: ClickRoom,
 ) -> tuple[int, float]:
-    """(clicks among the n items from row `a` on, the best gain of one; 0: of none is it above 0). Gains are not negative.
+    """(clicks among the n items from row `a` on, the best gain of a click; 0 if none is positive). Gains are not negative.
 
-    `cuts`: every K; `discount`: of `discounts`, to the largest K at least.
+    `cuts`: every K; `discount`: from `discounts`, up to at least the largest K.
     """
     which, of, best, ideal, _, _, _ = room
     c, positive = 0, 0
@@ -94,7 +94,7 @@ def _sort_down(values: NDArray[np.float64], n: int) -> None:
     step = 1
     while step < n // 3:
         step = 3 * step + 1
-    while step > 0:  # Shell's sort: nearly always there are few, and many must not cost a square
+    while step > 0:  # Shellsort: values are nearly always few, but many must not take quadratic time
         for i in range(step, n):
             value = values[i]
             j = i
@@ -105,17 +105,17 @@ def _sort_down(values: NDArray[np.float64], n: int) -> None:
         step //= 3
 
 
-_MANY = 1 << 14  # comparisons, above which keys are sorted
+_MANY = 1 << 14  # comparisons; beyond, keys are sorted
 
 
 @numba.njit(cache=True, nogil=True)
 def stand_clicks(key: NDArray[np.float64], start: int, n: int, c: int, best: float, room: ClickRoom) -> None:
-    """Finds where c clicks stand among n items, whose keys begin at key[start], the highest key first.
+    """Ranks c clicks among n items, whose keys begin at key[start], the highest key first.
 
-    `best`: as from `find_clicks`. Sums over the clicks have one order.
+    `best`: from `find_clicks`. The clicks are put in one well-defined order, so that sums over them are reproducible.
     """
     which, gain, _, _, above, level, gained = room
-    unit = best if best > 0.0 else 1.0  # NDCG has no unit, and sums of very large gains would overflow
+    unit = best if best > 0.0 else 1.0  # NDCG does not depend on the unit, and sums of very large gains would overflow
     ordered = np.sort(key[start : start + n]) if c * n > _MANY else key[:0]
     for i in range(c):
         own = key[start + which[i]]
@@ -145,7 +145,7 @@ def stand_clicks(key: NDArray[np.float64], start: int, n: int, c: int, best: flo
 
 @numba.njit(inline="always")
 def _miss(tied: int, clicks: int, ranks: int) -> float:
-    """The probability that the first `ranks` of a run of tied items hold none of its clicks."""
+    """The probability that none of the first `ranks` items of a run of tied items is a click."""
     miss = 1.0
     for i in range(min(ranks, tied - clicks + 1)):
         miss *= float(tied - clicks - i) / float(tied - i)
@@ -154,7 +154,7 @@ def _miss(tied: int, clicks: int, ranks: int) -> float:
 
 @numba.njit(inline="always")
 def _reciprocal(above: int, tied: int, clicks: int) -> float:
-    """The mean of 1 / rank of the first click of a run of tied items that stands behind `above` others."""
+    """The mean of 1 / rank of the first click of a run of tied items below `above` others."""
     mean = 0.0
     chance = float(clicks) / float(tied)
     for i in range(tied - clicks + 1):
@@ -177,10 +177,10 @@ def _precisions(above: int, clicks_above: int, tied: int, clicks: int, ranks: in
 def list_terms(
     room: ClickRoom, c: int, cuts: NDArray[np.int64], discount: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:
-    """Writes the terms of a list with c clicks, at least one, that stand as `stand_clicks` found.
+    """Writes the terms of a list with c clicks, at least one, ranked by `stand_clicks`.
 
-    `cuts` and `discount`: as for `find_clicks`. For cut j, out[5j] is NDCG, then come average precision, clicks within K, recall
-    and whether there is one (`NDCG` to `HIT`). NDCG is 0 where it is not defined, as no gain is above 0.
+    `cuts` and `discount`: as for `find_clicks`. For cut j, out[5j] is NDCG, followed by average precision, clicks within K, recall
+    and whether there is a click within K (`NDCG` to `HIT`). NDCG is 0 where it is undefined because no gain is positive.
     """
     _, _, _, ideal, aboves, levels, gained = room
     m = cuts.size

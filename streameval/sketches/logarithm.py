@@ -1,4 +1,4 @@
-"""The natural logarithm in a form that compilers vectorise: no call, no branch, no table."""
+"""The natural logarithm in a form that compilers can vectorise: no call, no branch, no table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LEAST = np.int64(np.float64(math.sqrt(0.5)).view(np.int64))  # the bits of the 
 
 @numba.njit(inline="always")
 def natural_log(x: float) -> float:
-    """ln x of a normal float64 x > 0, within 4e-16 of its size or of 1; 0 at 1. For others it means nothing.
+    """ln x of a normal float64 x > 0, with an error of at most 4e-16 times max(1, |ln x|); exactly 0 at 1. Undefined for other x.
 
     x = m 2**e with m from sqrt(1/2) to sqrt(2); ln m = 2 artanh t, t = (m - 1) / (m + 1), by its series, which |t| < 0.172 cuts
     short (Abramowitz and Stegun 1964, 4.1.27).

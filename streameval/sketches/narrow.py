@@ -1,6 +1,6 @@
-"""Whole numbers in as few bytes as they need: seven bits a byte, the lowest first; the eighth says that another follows.
+"""Integers as variable-length bytes (LEB128): seven bits a byte, the lowest first; the eighth bit says that another byte follows.
 
-Signs alternate (0, -1, 1, -2, ...), so a number near 0 on either side takes one byte.
+Signs alternate (zigzag: 0, -1, 1, -2, ...), so numbers near 0 on either side take one byte.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def _widen(narrowed: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
 
 
 def narrow(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The bytes of numbers, one behind the other."""
+    """The bytes of all numbers, concatenated."""
     out = np.empty(_bytes_of(numbers), np.uint8)
     _narrow(numbers, out)
     return out
 
 
 def widen(narrowed: NDArray[np.uint8], count: int) -> NDArray[np.int64]:
-    """The numbers again, so many, from all of their bytes."""
+    """Decodes `count` numbers from all of their bytes."""
     if np.count_nonzero(narrowed < _MORE) != count or (narrowed.size and narrowed[-1] >= _MORE):
         raise ValueError(f"{narrowed.size} bytes that are not those of {count} numbers")
     out = np.empty(count, np.int64)

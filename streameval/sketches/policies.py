@@ -1,4 +1,4 @@
-"""What impressions say of policies: their clicks and values, each weighing probability / propensity (`exposure`)."""
+"""Off-policy sums: clicks and values of impressions, weighted by probability / propensity (`exposure`)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from streameval.sketches.exposure import (
 from streameval.sketches.weighted_room import Room
 
 _TERMS = len(POLICY_TERMS)
-_CLIPPED_PLACES = (
-    4  # from a term's cell in a block to that of what clipping takes away: weight, click, and two of value
-)
+# from a term's cell in a block to the one of what clipping removes: weight, click, and two cells of value
+_CLIPPED_PLACES = 4
 
 
 class PolicyRows(NamedTuple):
@@ -53,8 +52,8 @@ def _weigh(
     rule: WeightRule,
     sign: int,
 ) -> float:
-    """Counts an impression by its weight, which it returns: target / propensity, the two of `share`. Adds the weight, its
-    square, and what clipping takes away of either."""
+    """Counts an impression and returns its weight, target / propensity (the two of `share`). Adds the weight, its
+    square, and what clipping removes from each."""
     target, given = share
     least, most = rule
     weight = target / max(given, least)
@@ -74,7 +73,7 @@ def _weigh(
 def _add_rewards(
     total: NDArray[np.int64], cell: int, blocks: NDArray[np.int64], place: int, weight: float, value: float, sign: int
 ) -> None:
-    """Adds the terms of a weight, beside those of `_weigh`, of an impression that was clicked (its value) or not (NaN)."""
+    """Adds the terms of a weight other than those of `_weigh`; `value`: of the click, NaN without a click."""
     if value == value:  # noqa: PLR0124  (not NaN: it was clicked)
         add_real(total, cell + 2 * POLICY_CLICK, blocks, place + 1, weight, sign)
         add_fine(total, cell + 2 * POLICY_VALUE, weight * value, sign)
@@ -83,9 +82,9 @@ def _add_rewards(
 
 @numba.njit(cache=True, nogil=True)
 def add_policies(room: Room, policies: PolicyRows, rule: WeightRule, sign: int) -> None:
-    """Adds (or takes out) what impressions say of policies: their clicks and values weigh probability / propensity."""
+    """Adds (or retracts) impressions' terms for policies: clicks and values weigh probability / propensity."""
     width, places = room.total.shape[1], room.blocks.shape[2]
-    total, blocks = room.total.ravel(), room.blocks.ravel()  # views; one of a row in the loop costs as much as the sums
+    total, blocks = room.total.ravel(), room.blocks.ravel()  # views of rows in the loop would cost as much as the sums
     rows, series, probability, label, value, propensity, block = policies
     most = rule.most
     for i in range(rows.size):

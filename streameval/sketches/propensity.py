@@ -1,11 +1,10 @@
-"""The fine grid of propensities, and the sums that are kept of each of its bins.
+"""The fine grid of propensities, and the sums in each of its bins.
 
-Strata that are cut by mass or by width depend on the data; sums must not. So they are kept of bins that are always the
-same, and strata are combined of whole bins when somebody reads: any cut is a function of the sums, live and of the
-past.
+Strata of equal mass or width depend on the data; the layout of sums must not. So sums are kept for fixed bins, and strata
+are put together from whole bins when results are read: they are a function of the sums, live and for the past.
 
-A bin has counts and sums, and its clicks by score, at the resolution of the placement curves: clicks are few, and what a
-click is worth is told by the window's non-clicks, whose histogram there is already. Scores below 2**-17 count as equal there,
+A bin has counts and sums, and its clicks by score, at the resolution of the placement curves: clicks are few, and their
+placements follow from the window's histogram of non-clicks, which exists anyway. Scores below 2**-17 count as equal there,
 and so do those above 1 - 2**-7.
 """
 
@@ -23,46 +22,46 @@ from streameval.sketches.blocks import SCALE, fixed
 from streameval.sketches.grid import PART_BITS, bin_count
 from streameval.sketches.tally import Tally
 
-# inner edges: four to the octave from 2**-14 to 1/4, then multiples of 1/32; all of them exact in binary
+# inner edges: four per octave from 2**-14 to 1/4, then multiples of 1/32; all are exact in binary
 FINE_EDGES: tuple[float, ...] = tuple(
     [2.0**e * (1 + k / 4) for e in range(-14, -2) for k in range(4)] + [k / 32 for k in range(8, 32)]
 )
 
-# cells of a bin: counts and sums, then its clicks by score. The mass is the sum of 1 / propensity, in whole and fractional
-# parts: 1e4 in fixed point, added up a million times, is past int64.
+# cells of a bin: counts and sums, then its clicks by score. The mass is the sum of 1 / propensity, in whole units and a
+# remainder: a million terms of 1e4 in one fixed-point cell would overflow int64.
 STRATUM_N, STRATUM_Y, STRATUM_P, STRATUM_L, STRATUM_MASS, STRATUM_MASS_FRACTION = range(6)
 STRATUM_SUMS = 6
 _SUMS = ("impressions", "clicks", "pclick", "log_loss", "mass", "mass_fraction")
 STRATUM_SCALES = (1.0, 1.0, SCALE, SCALE, 1.0, SCALE)
 
-STRATA_BITS = 5  # resolution of scores: that of placement curves, whose bins are known of every score
+STRATA_BITS = 5  # resolution of scores: that of placement curves, whose bins are computed for every score anyway
 _FIRST = (24 - 17) << STRATA_BITS  # bin of 2**-17
-_LAST = bin_count(STRATA_BITS) - 1 - ((24 - 7) << STRATA_BITS)  # and of 1 - 2**-7
+_LAST = bin_count(STRATA_BITS) - 1 - ((24 - 7) << STRATA_BITS)  # bin of 1 - 2**-7
 SCORE_BINS = _LAST - _FIRST + 1
 _LOOKUP = (1023 - 14) << 5  # the leading bits of 2**-14: exponent, and 5 bits of mantissa
 
 
 @dataclass(frozen=True, slots=True)
 class PropensityStrata:
-    """Strata as the settings want them: at most `count` by mass or by width, of fine bins, or between given `edges`.
+    """The strata of the settings: at most `count`, of equal mass or width, made of fine bins; or between given `edges`.
 
-    `least`: smaller propensities weigh as this one.
+    `least`: smaller propensities count as this.
     """
 
     count: int
     cut: Literal["mass", "width"]
     edges: tuple[float, ...]
     least: float
-    by: str = "propensity"  # what propensities are of
+    by: str = "propensity"  # where propensities come from
 
     @property
     def bounds(self) -> tuple[float, ...]:
-        """Of the bins that sums are kept of, one more than there are."""
+        """Edges of the bins that have sums, one more than there are bins."""
         return (0.0, *(self.edges or FINE_EDGES), 1.0)
 
     @property
     def sums(self) -> str:
-        """The name of the tally of sums; it says what the cells depend on."""
+        """The name of the tally of sums; it contains everything that the cells depend on."""
         return f"{self.clicks}_sums_{self.least!r}"
 
     @property
@@ -72,11 +71,11 @@ class PropensityStrata:
         return "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
 
     def tallies(self) -> tuple[Tally, Tally]:
-        """What is kept of every series."""
+        """The tallies of every series."""
         return _tallies(self)
 
 
-@lru_cache(maxsize=16)  # some ten thousand names, and whoever has the settings asks
+@lru_cache(maxsize=16)  # some ten thousand names, needed wherever there are settings
 def _tallies(strata: PropensityStrata) -> tuple[Tally, Tally]:
     bins = range(len(strata.bounds) - 1)
     sums = [(f"{name}_{i}", scale) for i in bins for name, scale in zip(_SUMS, STRATUM_SCALES, strict=True)]
@@ -86,7 +85,7 @@ def _tallies(strata: PropensityStrata) -> tuple[Tally, Tally]:
 
 
 class PropensityScores(NamedTuple):
-    """k scores of labelled impressions, and what is known of them (see `accumulate.measure`)."""
+    """k scores of labelled impressions, with what `accumulate.measure` computed."""
 
     series: NDArray[np.int32]
     row: NDArray[np.int32]  # its impression
@@ -103,15 +102,15 @@ class PropensityRows(NamedTuple):
 
 
 class PropensityGrid(NamedTuple):
-    """The bins: bin i is [edges[i - 1], edges[i]), the last one closed at 1; and where to begin to look for one."""
+    """The bins: bin i is [edges[i - 1], edges[i]), the last one closed at 1; and a table of where to start searching."""
 
     edges: NDArray[np.float64]
-    lookup: NDArray[np.int16]  # of all below 2**-14, then by the leading bits of the propensity
-    least: float  # smaller propensities weigh as this one
+    lookup: NDArray[np.int16]  # of everything below 2**-14, then by the leading bits of the propensity
+    least: float  # smaller propensities count as this
 
     @classmethod
     def of(cls, strata: PropensityStrata) -> PropensityGrid:
-        """For counting."""
+        """The grid as the kernels read it."""
         edges = np.array(strata.bounds[1:-1])
         begins = ((np.arange(14 * 32 + 1) + _LOOKUP) << 47).view(np.float64)
         lookup = np.append(0, np.searchsorted(edges, begins, side="right")).astype(np.int16)
@@ -119,23 +118,23 @@ class PropensityGrid(NamedTuple):
 
 
 class StrataRoom(NamedTuple):
-    """Where scores are added up. `sums` is zero between two calls."""
+    """Buffers in which scores are added up. `sums` is zero between two calls."""
 
     sums: NDArray[np.int64]  # [series, bins, STRATUM_SUMS]
     clicks: NDArray[np.int64]  # [scores]: cells of clicks
-    cells: NDArray[np.int64]  # [all that may be used]
+    cells: NDArray[np.int64]  # [the most that may be used]
     values: NDArray[np.int64]
 
     @classmethod
     def of(cls, series: int, bins: int, scores: int) -> StrataRoom:
-        """For so many, whatever panes they are of."""
+        """Room for this many scores, of any panes."""
         shape, most = (series, bins, STRATUM_SUMS), (STRATUM_SUMS + 1) * scores
         return cls(np.zeros(shape, np.int64), *(np.empty(k, np.int64) for k in (scores, most, most)))
 
 
 @numba.njit(inline="always")
 def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) -> int:
-    """The bin of a propensity above 0, see `PropensityGrid`. Indices are unsigned: a tenth of the time."""
+    """The bin of a propensity above 0, see `PropensityGrid`. Indices are unsigned, which saves a tenth of the time."""
     leading = int(np.float64(q).view(np.int64) >> 47) - _LOOKUP
     b = int(lookup[np.uint64(max(leading + 1, 0))])
     while b < edges.size and q >= edges[np.uint64(b)]:
@@ -144,7 +143,7 @@ def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) ->
 
 
 class _Known(NamedTuple):
-    """Impressions, whoever scored them."""
+    """Terms of impressions that do not depend on a score."""
 
     bin: NDArray[np.int16]  # -1: no propensity
     clicked: NDArray[np.int8]
@@ -154,7 +153,7 @@ class _Known(NamedTuple):
 
 @numba.njit(cache=True, nogil=True)
 def _known(first: int, end: int, rows: PropensityRows, grid: PropensityGrid) -> _Known:
-    """Of the rows first to end - 1."""
+    """Those of the rows first to end - 1."""
     n = max(end - first, 0)
     known = _Known(np.empty(n, np.int16), np.empty(n, np.int8), np.empty(n, np.int64), np.empty(n, np.int64))
     of_bin, clicked, mass, fraction = known
@@ -182,10 +181,10 @@ def strata_deltas(
     room: StrataRoom,
     ends: NDArray[np.int64],
 ) -> None:
-    """Adds the scores of panes up to cells of flat vectors, in `room.cells` and `room.values`, one vector behind the other.
+    """Sums the scores of panes into sparse vectors over all rows, in `room.cells` and `room.values`, one after the other.
 
-    Pane j has the scores cuts[j, k] to cuts[j + 1, k] - 1 for every k; its cells ascend, and end at ends[j]. `at`: cells of a
-    series' vector, and where its tallies of sums and of clicks begin, in this order.
+    Pane j has the scores cuts[j, k] to cuts[j + 1, k] - 1 for every k; its cells ascend, and end at ends[j]. `at`: the size of a
+    series' vector, and the first cells of its tallies of sums and of clicks.
     """
     n = 0
     for j in range(ends.size):
@@ -205,7 +204,7 @@ def _add_pane(
     room: StrataRoom,
     n: int,
 ) -> int:
-    """Writes the cells of a pane from n on; returns where they end."""
+    """Writes the cells of a pane, starting at n; returns where they end."""
     series, row, p, loss, curve_part = scores
     sums, clicks, cells, values = room
     size, at_sums, at_clicks = at
@@ -218,7 +217,7 @@ def _add_pane(
     found = 0
     for r in range(begins.size):
         for j in range(begins[r], ends[r]):
-            k = np.uint64(j)  # an index that is unsigned is not asked whether it counts from the end
+            k = np.uint64(j)  # an unsigned index is not checked for wrap-around
             i = np.uint64(row[k]) - np.uint64(first)
             b = known.bin[i]
             if b < 0:
@@ -255,7 +254,7 @@ def _add_pane(
 
 
 def score_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A histogram at the resolution of the curves, int64[bin_count(STRATA_BITS)], as clicks of strata are kept: int64[SCORE_BINS]."""
+    """Converts a histogram at the resolution of the curves, int64[bin_count(STRATA_BITS)], to the bins of strata: int64[SCORE_BINS]."""
     out = counts[_FIRST : _LAST + 1].copy()
     out[0] += counts[:_FIRST].sum()
     out[-1] += counts[_LAST + 1 :].sum()

@@ -1,13 +1,13 @@
-"""Every group's exact AUC, kept up to date: each user's scores of the window, sorted, in 4 bytes an impression.
+"""Every group's exact AUC, kept up to date: each user's scores in the window, sorted, at 4 bytes per impression.
 
 An entry is slot << 32 | key << 1 | label (`grid.score_key`, so scores closer than 6e-8 relative tie). Entries are
-added and retracted in bulk, sorted: one merge per touched user rebuilds its sorted list (`sorted_lists`) and counts its
-concordant pairs (ties by halves: the count is doubled and stays an integer). So no structure is needed for users with
-millions of impressions, and a user not touched costs nothing. The sum over users of w_u AUC_u is kept beside it in integers
+added and retracted in bulk, sorted: one merge per touched user rebuilds the user's sorted list (`sorted_lists`) and counts its
+concordant pairs (a tie is half a pair: the count is doubled and stays an integer). So users with millions of impressions need no
+special structure, and users that are not touched cost nothing. The sum over users of w_u AUC_u is maintained in integers
 (31 fractional bits, each user's term rounded once), so reading GAUC is O(1) and any order gives the same bits.
 
-Not linear: a rank list is not the sum of its parts' rank lists. But adding and retracting entries commute and undo
-each other exactly, so a window slides by retracting its oldest pane, and merging is adding the other's entries.
+A rank list is not linear: it is not the sum of its parts' lists. But adding and retracting entries commute and are exact
+inverses, so a window slides by retracting its oldest pane, and two lists are merged by adding the entries of one to the other.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from streameval.sketches.weightings import (
 )
 
 Weighting = Literal["impressions", "clicks", "uniform", "value"]
-_WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")  # by the number of `group_terms`
+_WEIGHTINGS: tuple[Weighting, ...] = ("impressions", "clicks", "uniform", "value")  # in the order of `group_terms`
 _PART = 1 << 16  # entries merged at a time
-_MOST_PAIRS = 2.0**62  # that are told of a group
+_MOST_PAIRS = 2.0**62  # of a group; a larger number is reported as this
 
 
 @numba.njit(cache=True, nogil=True)
@@ -69,8 +69,8 @@ def _apply(
 ) -> tuple[int, int]:
     """Adds and retracts sorted entries. Returns (arena cells used, entries not found).
 
-    `merged` has room for the longest list, `many` for its copies. GroupTerms are rounded once, from the whole list, so totals depend
-    on no order.
+    `merged` has room for the longest list, `many` for its copies. A group's terms are rounded once, from the whole list, so totals
+    do not depend on order.
     """
     add, sub, _, _ = changes
     weighed = lists.copies.size > 0
@@ -109,7 +109,7 @@ def _apply(
 
 @numba.njit(cache=True, nogil=True)
 def _sums(lists: Lists, predicted: NDArray[np.float64], loss: NDArray[np.float64]) -> None:
-    """Sums of pClick and of log loss by slot; in sorted order, so always rounded alike."""
+    """Sums of pClick and of log loss by slot; in sorted order, so that rounding is reproducible."""
     for slot in range(lists.offset.size):
         for i in range(lists.offset[slot], lists.offset[slot] + lists.length[slot]):
             p = key_score(np.int64(lists.arena[i] >> np.uint32(1)))
@@ -125,15 +125,15 @@ class GroupRanks:
     """
 
     def __init__(self, weighting: Weighting = "impressions", values: bool = False, weighed: bool = False) -> None:
-        """`values`: those of groups' clicks are kept; weighting "value" needs them anyway. `weighed`: entries have copies."""
+        """`values`: keeps the values of groups' clicks, as weighting "value" always does. `weighed`: entries have copies."""
         self._weighting = _WEIGHTINGS.index(weighting)
         self._values = values or weighting == "value"
         whole, half, real = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
         self._weighed = weighed
-        arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # not empty: there are copies
+        arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # of length 0: no copies are kept
         self._lists = Lists(whole, half, half, np.full(64, NONE, np.int64), arena, copies)
         self._terms = GroupTerms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
-        self._used = 0  # cells of the arena
+        self._used = 0  # cells of the arena in use
         self._totals = np.zeros(8, np.int64)
 
     def apply(
@@ -145,17 +145,18 @@ class GroupRanks:
         value: NDArray[np.int64] | None = None,
         copies: tuple[NDArray[np.uint32], NDArray[np.uint32]] = (NO_COPIES, NO_COPIES),
     ) -> None:
-        """Adds the entries `add` and retracts `sub` (both sorted ascending); `slots` is how many slots there are.
+        """Adds the entries `add` and retracts `sub` (both sorted ascending); `slots` is the number of slots.
 
-        `value_slot`, `value`: changes of users' summed `weightings.worths`, where values are kept; every slot
-        named there must also have an entry in `add` or `sub`. `copies`: of each entry of either, where they are kept (see `Sorted`). Raises KeyError if an entry to retract is not there.
+        `value_slot`, `value`: changes of users' summed `weightings.worths`, if values are kept; every slot named there must
+        also have an entry in `add` or `sub`. `copies`: of the entries of each, if copies are kept (see `Sorted`). Raises
+        KeyError if an entry to retract is not present.
         """
         self._reserve_slots(slots)
         if value_slot is not None and value is not None and self._values:
             np.add.at(self._terms.value, value_slot, value)
         a = s = 0
         missing = 0
-        while a < add.size or s < sub.size:  # in parts, so that little room must be set aside for the worst case
+        while a < add.size or s < sub.size:  # in parts, so that little room must be reserved for the worst case
             a_end = sorted_lists.group_end(add, a + _PART)
             last = add[a_end - 1] >> SLOT if a_end < add.size else ENTRY
             s_end = int(np.searchsorted(sub, (last + np.uint64(1)) << SLOT)) if last < ENTRY else sub.size
@@ -182,12 +183,12 @@ class GroupRanks:
 
     @property
     def gauc(self) -> float | None:
-        """sum w_u AUC_u / sum w_u over groups with both labels; None when there is none (or they weigh 0)."""
+        """sum w_u AUC_u / sum w_u over groups with both labels; None if there are none (or their weight is 0)."""
         weighted_auc, weight = self.terms()
         return weighted_auc / weight if weight else None
 
     def terms(self) -> tuple[int, int]:
-        """(sum w_u AUC_u, sum w_u) in units of 2**-31: what adds up over disjoint groups of users (partitions)."""
+        """(sum w_u AUC_u, sum w_u) in units of 2**-31; additive over disjoint groups of users (partitions)."""
         return self._total(AUC_HIGH, AUC_LOW), self._total(WEIGHT_HIGH, WEIGHT_LOW)
 
     @property
@@ -215,7 +216,7 @@ class GroupRanks:
         return weighted_squares(self._terms.weighted_auc, self._terms.weight, self._weighting == BY_VALUE)
 
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
-        """The sums of every other weighting, see `weightings.of_each`; worked out now, in a pass over the groups."""
+        """The sums of every other weighting, see `weightings.of_each`; computed now, in one pass over the groups."""
         terms = self._terms
         if self._weighed:
             return of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
@@ -226,7 +227,7 @@ class GroupRanks:
     ) -> tuple[int, ...]:
         """Groups with impressions by block of users, times 2**`halvings`; `ids`: the users by slot.
 
-        `less`: impressions of the first slots that do not count.
+        `less`: impressions of the first slots to subtract.
         """
         length = self._lists.length.astype(np.int64)
         if less is not None:
@@ -243,7 +244,7 @@ class GroupRanks:
     def columns(self) -> dict[str, NDArray[np.generic]]:
         """Copies by slot: impressions, clicks, pairs, predicted_clicks, log_loss_nats.
 
-        The last two are summed now, from the keys: a score counts as the middle of its key (within 3e-8 of it).
+        The last two are computed now, from the keys: a score counts as the middle of its key (within 3e-8).
         """
         predicted, loss = np.zeros(self._lists.length.size), np.zeros(self._lists.length.size)
         _sums(self._lists, predicted, loss)
@@ -257,7 +258,7 @@ class GroupRanks:
         }
 
     def keep(self, slots: NDArray[np.int64]) -> None:
-        """Forgets every group but `slots`, which are renumbered 0, 1, 2, ... in this order."""
+        """Drops every group but `slots`, which are renumbered 0, 1, 2, ... in this order."""
         slots = slots[slots < self._lists.length.size]
         self._change(lambda column: column[slots])
         self._compact()
@@ -272,7 +273,7 @@ class GroupRanks:
         totals[IMPRESSIONS_OF_ALL] = many.sum()
 
     def clear(self) -> None:
-        """Forgets everything but the memory."""
+        """Drops all groups, but keeps the memory for later ones."""
         for column in (self._lists.length, *self._terms, self._totals):
             column[:] = 0
 
@@ -293,14 +294,14 @@ class GroupRanks:
         return state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Adds everything that `state` returned to these ranks (into empty ones: makes them equal)."""
+        """Adds everything that `state` returned to these ranks (if they are empty, they become equal to the saved ones)."""
         length = np.asarray(state["length"], np.int64)
         slot = np.repeat(np.arange(length.size, dtype=np.uint64), length)
         entries = (slot << SLOT) | np.asarray(state["lists"], np.uint32)
         value = unpack_worths(state)
         valued = np.flatnonzero(value.any(axis=1)).astype(np.int32)
         copies = NO_COPIES
-        if self._weighed:  # of a checkpoint without them, 1
+        if self._weighed:  # a checkpoint without copies: 1 each
             copies = np.asarray(state.get("copies", np.ones(entries.size)), np.uint32)
         self.apply(entries, np.empty(0, np.uint64), length.size, valued, value[valued], (copies, NO_COPIES))
 
@@ -311,7 +312,7 @@ class GroupRanks:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables; room never touched takes none."""
+        """Bytes of the tables; pages never written to take none."""
         lists = self._lists
         by_slot = (lists.offset, lists.length, lists.capacity, *self._terms)
         cell = lists.arena.itemsize * (2 if self._weighed else 1)
@@ -329,7 +330,7 @@ class GroupRanks:
         self._change(longer)
 
     def _change(self, column: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        """Gives every column by slot another length."""
+        """Resizes every column by slot."""
         lists, terms = self._lists, self._terms
         self._lists = lists._replace(
             offset=column(lists.offset), length=column(lists.length), capacity=column(lists.capacity)
@@ -347,7 +348,7 @@ class GroupRanks:
     def _reserve_arena(self, need: int) -> None:
         arena = self._lists.arena
         if self._used + need > arena.size:
-            size = max(self._used + need, 2 * self._used)  # room never touched takes no memory
+            size = max(self._used + need, 2 * self._used)  # pages never written to take no memory
             if self._used + need >= 1 << 32:
                 raise MemoryError("4 billion scores in one rank table; lower users.memory")
             size = min(size, 1 << 32)
@@ -357,7 +358,7 @@ class GroupRanks:
             self._lists = self._lists._replace(arena=larger, copies=copies)
 
     def _compact(self) -> None:
-        """Gives memory back after groups were forgotten."""
+        """Frees memory after groups were dropped."""
         length = self._lists.length
         out = np.empty(int(length.sum()) * 3 // 2 + length.size * 2, np.uint32)
         many = np.empty(max(out.size, 1) if self._weighed else 0, np.uint32)

@@ -1,7 +1,7 @@
-"""A matrix of vectors that kernels add to (one row per series, zero between calls), and what is taken out of it again.
+"""A matrix of vectors that kernels add to (one row per series, zero between calls), and its draining into sparse vectors.
 
-Which cells of the histograms were added to is noted bit by bit, and words of such bits that are not 0 likewise: so they
-come out in order without being sorted, and nothing is paid for those not touched.
+One bitmap marks the histogram cells that were added to, and a second one the first one's non-zero words: so cells are
+found in order without sorting, and cells that were not touched cost nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WEIGHT_CELLS = len(WEIGHTS.cells)
 
 
 class Target(NamedTuple):
-    """A `Scratch` as kernels see it; see `Layout` for the sizes."""
+    """A `Scratch` as kernels read it; see `Layout` for the sizes."""
 
     cells: NDArray[np.int64]
     size: int
@@ -42,14 +42,14 @@ class Target(NamedTuple):
     histogram: int
     bits: int
     bins: int
-    weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; below 0: the log is no sample
+    weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; negative: the log is not a sample
     rows_touched: NDArray[np.bool_]
     touched: NDArray[np.uint64]  # [row, word]: histogram cells that were added to, a bit each
-    words: NDArray[np.uint64]  # [row, word]: words of `touched` that are not 0, a bit each
+    words: NDArray[np.uint64]  # [row, word]: non-zero words of `touched`, a bit each
 
 
 class Drained(NamedTuple):
-    """Cells that are not 0 and their values, pane after pane; pane j's end at `ends[j + 1]`."""
+    """Non-zero cells and their values, pane by pane; pane j's end at `ends[j + 1]`."""
 
     cells: NDArray[np.int64]
     values: NDArray[np.int64]
@@ -58,7 +58,7 @@ class Drained(NamedTuple):
 
 @numba.njit(inline="always")
 def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int) -> None:
-    """Notes that histogram cell `at` of row r was added to."""
+    """Marks histogram cell `at` of row r as touched."""
     bit = np.uint64(at)
     touched[r, bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
     words[r, bit >> np.uint64(12)] |= np.uint64(1) << ((bit >> np.uint64(6)) & np.uint64(63))
@@ -66,7 +66,7 @@ def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int
 
 @numba.njit(cache=True, nogil=True)
 def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]) -> int:
-    """Moves what is not 0 to `cells` and `values`, in order and from place k on, and returns where it ends."""
+    """Moves non-zero cells to `cells` and `values`, in order, starting at place k; returns where they end."""
     flat, size, touched, words = target.cells, target.size, target.touched, target.words
     for row in range(target.rows_touched.size):
         if not target.rows_touched[row]:
@@ -105,7 +105,7 @@ def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.i
 
 
 class Scratch:
-    """A matrix of vectors to add into; grows by rows when a new series comes."""
+    """A matrix of vectors to add to; gets more rows when a new series appears."""
 
     def __init__(self, layout: Layout, rows: int = 4) -> None:
         self.edges = np.array(layout.edges)
@@ -125,7 +125,7 @@ class Scratch:
         )
 
     def reserve(self, rows: int) -> None:
-        """Makes sure that rows 0 .. rows - 1 exist. Nothing may be in any."""
+        """Makes sure that rows 0 .. rows - 1 exist. All rows must be zero."""
         have = self.target.rows_touched.size
         if rows > have:
             more = max(rows, have + have // 2)
@@ -137,22 +137,22 @@ class Scratch:
             )
 
     def room(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The most cells that so many scores of a pane are not 0 in."""
+        """The largest number of non-zero cells that this many scores of a pane can have."""
         rows = np.minimum(self.target.rows_touched.size, scores)
         return rows * (self.target.histogram + _WEIGHT_CELLS) + scores
 
 
 def no_room(panes: int) -> Drained:
-    """What is added stays in the scratch."""
+    """Room for no cells: sums stay in the scratch."""
     return Drained(np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(panes + 1, np.int64))
 
 
 def room_of(cells: int, panes: int) -> Drained:
-    """For so many cells of all panes together."""
+    """Room for this many cells of all panes together."""
     return Drained(np.empty(cells, np.int64), np.empty(cells, np.int64), np.zeros(panes + 1, np.int64))
 
 
 def vectors_of(drained: Drained) -> list[SparseVector]:
-    """Of every pane, with arrays of its own: panes leave memory one by one."""
+    """The vectors of all panes, each with its own arrays, because panes leave memory one by one."""
     ends = drained.ends.tolist()
     return [SparseVector(drained.cells[a:b].copy(), drained.values[a:b].copy()) for a, b in pairwise(ends)]

@@ -1,8 +1,8 @@
-"""A sorted list of entries for every group, all in one arena of 4-byte cells: what `ranks` counts pairs in.
+"""A sorted list of entries for every group, all in one arena of 4-byte cells; `ranks` counts pairs in them.
 
-An entry is key << 1 | label; with its group's slot in the upper half, slot << 32 | key << 1 | label, it can be sorted with
-those of other groups, and added and retracted in bulk. Where impressions stand for several (see `copies`), a second arena has
-how many, cell by cell, and entries are in order of (entry, copies).
+An entry is key << 1 | label; with its group's slot in the upper half, slot << 32 | key << 1 | label, it can be sorted together
+with those of other groups, and added and retracted in bulk. If impressions have copies (see `copies`), a second arena has their
+number, cell by cell, and entries are in order of (entry, copies).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-SLOT = np.uint64(32)  # an entry's slot is what lies above this bit
-ENTRY = np.uint64(0xFFFFFFFF)  # the rest of it
+SLOT = np.uint64(32)  # an entry's slot is in the bits from this one on
+ENTRY = np.uint64(0xFFFFFFFF)  # mask of the other bits
 NONE = np.int64(0xFFFFFFFF)  # end of a free list
 
 
 class Lists(NamedTuple):
-    """By slot: cells [offset, offset + length) of the arena are the list, and `capacity` cells from `offset` are its block.
+    """By slot: cells [offset, offset + length) of the arena are the list, and `capacity` cells from `offset` its block.
 
-    `free`: by size class the first free block, whose first cell holds the offset of the next one, and so on to `NONE`.
+    `free`: by size class the first free block, whose first cell holds the offset of the next one, up to `NONE`.
     """
 
     offset: NDArray[np.int64]
@@ -29,11 +29,11 @@ class Lists(NamedTuple):
     capacity: NDArray[np.int32]
     free: NDArray[np.int64]
     arena: NDArray[np.uint32]
-    copies: NDArray[np.uint32]  # of each cell; empty: 1
+    copies: NDArray[np.uint32]  # of each cell; empty: 1 each
 
 
 class Sorted(NamedTuple):
-    """Entries in order, and the copies of each, which are in order where entries are equal; empty: 1."""
+    """Entries in order, and the copies of each, in order where entries are equal; empty: 1 each."""
 
     entries: NDArray[np.uint64]
     copies: NDArray[np.uint32]
@@ -45,7 +45,7 @@ NO_COPIES = np.empty(0, np.uint32)
 def by_entry(entries: NDArray[np.uint64], copies: NDArray[np.uint32]) -> Sorted:
     """Sorts n entries with their copies."""
     bits = np.uint64(int(copies.max(initial=0)).bit_length())
-    if int(entries.max(initial=0)).bit_length() + int(bits) <= 64:  # copies below entries: a third of the time
+    if int(entries.max(initial=0)).bit_length() + int(bits) <= 64:  # copies in the low bits: a third of the time
         both = np.sort((entries << bits) | copies)
         return Sorted(both >> bits, (both & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.uint32))
     order = np.argsort(entries)
@@ -75,7 +75,7 @@ def entries(slot: NDArray[np.int32], key: NDArray[np.uint32], label: NDArray[np.
 
 
 def group_end(sorted_entries: NDArray[np.uint64], at: int) -> int:
-    """The first index from `at` on where a new group begins."""
+    """The first index from `at` on at which a new group begins."""
     if at >= sorted_entries.size:
         return sorted_entries.size
     slot = sorted_entries[at - 1] >> SLOT
@@ -84,13 +84,13 @@ def group_end(sorted_entries: NDArray[np.uint64], at: int) -> int:
 
 @numba.njit(inline="always")
 def room(size_class: int) -> int:
-    """Cells of a block: 2, 3, 4, 6, 8, 12, 16, 24, ... so at most a third stays unused."""
+    """Cells of a block: 2, 3, 4, 6, 8, 12, 16, 24, ... so that at most a third is unused."""
     return (2 + (size_class & 1)) << (size_class >> 1)
 
 
 @numba.njit(inline="always")
 def size_class(size: int) -> int:
-    """The smallest class whose block holds `size` entries."""
+    """The smallest class whose blocks can hold `size` entries."""
     c = 0
     while room(c) < size:
         c += 1
@@ -117,7 +117,7 @@ def measure(lists: Lists, add: NDArray[np.uint64]) -> tuple[int, int]:
 
 
 class Changes(NamedTuple):
-    """Sorted entries to be added to lists, and those to be taken out; see `Sorted`."""
+    """Sorted entries to add to lists, and those to retract; see `Sorted`."""
 
     add: NDArray[np.uint64]
     sub: NDArray[np.uint64]
@@ -135,7 +135,7 @@ def merge(
     merged: NDArray[np.uint32],
     many: NDArray[np.uint32],
 ) -> tuple[int, int, int, int]:
-    """Writes a slot's list with the additions from `a` on and without the retractions from `s` on to `merged`, its copies to `many`.
+    """Writes a slot's list, with additions from `a` on and without retractions from `s` on, to `merged`, and its copies to `many`.
 
     Returns (entries in `merged`, first addition and first retraction of another slot, retractions that were not found).
     """
@@ -191,7 +191,7 @@ def merge(
 
 @numba.njit(inline="always")
 def store(lists: Lists, slot: int, merged: NDArray[np.uint32], many: NDArray[np.uint32], n: int, used: int) -> int:
-    """Makes the first n of `merged` a slot's list, and of `many` its copies; returns the arena cells used so far."""
+    """Stores the first n of `merged` as a slot's list, and those of `many` as its copies; returns the arena cells in use."""
     if n > lists.capacity[slot]:
         if lists.capacity[slot]:  # the old block is free now
             c = size_class(lists.capacity[slot])
@@ -217,7 +217,7 @@ def store(lists: Lists, slot: int, merged: NDArray[np.uint32], many: NDArray[np.
 
 @numba.njit(cache=True, nogil=True)
 def compact(lists: Lists, out: NDArray[np.uint32], many: NDArray[np.uint32]) -> int:
-    """Moves every list to the front of `out`, its copies to that of `many`, in slot order; returns the cells used."""
+    """Writes all lists to `out`, and their copies to `many`, without gaps in slot order; returns the cells used."""
     used = 0
     for slot in range(lists.offset.size):
         n = lists.length[slot]
@@ -233,7 +233,7 @@ def compact(lists: Lists, out: NDArray[np.uint32], many: NDArray[np.uint32]) -> 
 
 @numba.njit(cache=True, nogil=True)
 def gather(lists: Lists, of: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """Every list's part of a column of cells, one after another, in slot order."""
+    """Copies every list's cells of a column to `out`, without gaps, in slot order."""
     k = 0
     for slot in range(lists.offset.size):
         for i in range(lists.offset[slot], lists.offset[slot] + lists.length[slot]):

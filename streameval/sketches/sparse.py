@@ -1,7 +1,7 @@
-"""Integer vectors that are mostly zero: sorted cells and their non-zero int64 values, 16 bytes a cell in use.
+"""Integer vectors that are mostly zero: sorted cells and their non-zero int64 values, 16 bytes per cell in use.
 
-The form is canonical (cells strictly increasing, no zero kept), so two sparse vectors are equal exactly when their
-arrays are, whatever was merged and retracted to get there.
+The form is canonical (cells strictly increasing, no zeros), so two sparse vectors are equal exactly if their arrays are,
+however they were merged and retracted.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-_RUN = 8  # cells: what is longer is copied as a whole
+_RUN = 8  # cells; longer runs are copied as a whole
 
 
 @numba.njit(inline="always")
 def _end_of_run(cells: NDArray[np.int64], first: int, below: int) -> int:
-    """Where the cells below another one end, of which the first is one."""
+    """The end of the run of cells from `first` on that are less than `below`; the first of them is."""
     step, end = _RUN, first + 1
     while end + step < cells.size and cells[end + step] < below:
         end += step
         step *= 2
     most = min(end + step, cells.size)
-    while end < most:  # by halves
+    while end < most:  # binary search
         middle = (end + most) // 2
         if cells[middle] < below:
             end = middle + 1
@@ -44,7 +44,7 @@ def _copy_run(
     values: NDArray[np.int64],
     k: int,
 ) -> int:
-    """Writes a run from k on; returns where it ends."""
+    """Copies a run to place k; returns where it ends."""
     for at in range(end - first):
         cells[k + at], values[k + at] = of_cells[first + at], of_values[first + at]
     return k + end - first
@@ -59,7 +59,7 @@ def _merge(
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    """Adds two vectors into `cells` and `values`; returns how many cells are not 0."""
+    """Writes the sum of two vectors to `cells` and `values`; returns the number of non-zero cells."""
     i = j = k = 0
     while i < a_cells.size and j < b_cells.size:
         a, b = a_cells[i], b_cells[j]
@@ -91,7 +91,7 @@ def _merge(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseVector:
-    """`values[i]` stands at `cells[i]`; everything else is 0."""
+    """`values[i]` is the value of cell `cells[i]`; all other cells are 0."""
 
     cells: NDArray[np.int64]
     values: NDArray[np.int64]
@@ -103,9 +103,9 @@ class SparseVector:
 
     @classmethod
     def of(cls, cells: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
-        """From cells in any order, maybe twice."""
+        """From cells in any order; values of repeated cells are added."""
         if not bool((cells[1:] > cells[:-1]).all()):
-            order = np.argsort(cells, kind="stable")  # nearly always of a few runs that ascend: soon done
+            order = np.argsort(cells, kind="stable")  # fast, because cells nearly always consist of a few ascending runs
             cells, values = cells[order], values[order]
             first = np.flatnonzero(np.diff(cells, prepend=cells[0] - 1))
             cells, values = cells[first], np.add.reduceat(values, first)
@@ -114,18 +114,18 @@ class SparseVector:
 
     @classmethod
     def of_dense(cls, dense: NDArray[np.int64]) -> SparseVector:
-        """What is not 0 of a dense vector."""
+        """The non-zero cells of a dense vector."""
         return cls(*_used(dense))
 
     @classmethod
     def of_rows(cls, first: NDArray[np.int64], rows: NDArray[np.int64]) -> SparseVector:
-        """From rows int64[n, cells] that stand from first[i] on; two may stand at the same place."""
+        """From rows int64[n, cells], row i of which begins at cell first[i]; rows at the same cell are added."""
         cells, values = np.empty(rows.size, np.int64), np.empty(rows.size, np.int64)
         return trimmed(cells, values, _flatten(first, rows, np.argsort(first, kind="stable"), cells, values))
 
     @classmethod
     def of_pieces(cls, first: NDArray[np.int64], size: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
-        """From pieces that stand in `values` one behind the other, piece i of size[i] cells from first[i] on; they ascend."""
+        """From pieces concatenated in `values`, in ascending order; piece i has size[i] cells from first[i] on."""
         cells, kept = np.empty(values.size, np.int64), np.empty(values.size, np.int64)
         return trimmed(cells, kept, _pieces(first, size, values, cells, kept))
 
@@ -154,7 +154,7 @@ class SparseVector:
         )
 
     def add_to(self, dense: NDArray[np.int64], sign: int = 1) -> None:
-        """Adds this vector (times sign) into a dense one, which must be long enough."""
+        """Adds this vector (times sign) to a dense one, which must be long enough."""
         if self.cells.size and self.cells[-1] >= dense.size:
             raise IndexError(f"cell {self.cells[-1]} of a vector of {dense.size}")
         _add_to(dense, self.cells, self.values, sign)
@@ -190,7 +190,7 @@ def _flatten(
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    """Writes what is not 0 of rows in order of their first cells, those of one place added up; returns how many cells."""
+    """Writes the non-zero cells of rows, in order of their first cells, adding rows at the same cell; returns how many there are."""
     n = i = 0
     while i < order.size:
         end = i + 1
@@ -237,7 +237,7 @@ def _merged(a: SparseVector, b: SparseVector) -> SparseVector:
 
 
 def trimmed(cells: NDArray[np.int64], values: NDArray[np.int64], n: int) -> SparseVector:
-    """The first n cells as a vector; gives back the rest of the arrays' memory, which nobody else may look at."""
+    """The first n cells as a vector; frees the rest of the arrays, to which there must be no other reference."""
     cells.resize(n, refcheck=False)
     values.resize(n, refcheck=False)
     return SparseVector(cells, values)

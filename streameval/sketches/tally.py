@@ -1,7 +1,7 @@
-"""Further sums of a series, beside those that every series has: which cells of its vector they are.
+"""Tallies: the cells of optional sums of a series, beside those that every series has.
 
 A tally is a named group of int64 cells behind the score histogram of an overall vector, so panes, windows, the run, the
-history and checkpoints have them as they have everything else. A cell holds a count, or reals in fixed point.
+history and checkpoints carry it like everything else. A cell holds a count, or a real in fixed point.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from streameval.sketches.blocks import BLOCKS, SCALE
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """`cells`, by name, once for every block of users (`blocks`; their total is the sum over blocks) or once.
+    """`cells`, by name, for every block of users (`blocks`; the total is the sum over blocks) or once.
 
-    The name contains everything that the sums depend on ("ranking_10_click"), because stored sums are identified by it. What follows
-    a colon ("exposure:0.0001:100") is not needed to ask for it. `scales`: units per
-    1.0 of the cells that hold reals; a cell without one is a count.
+    The name contains everything that the sums depend on ("ranking_10_click"), because stored sums are identified by it. Looking
+    it up does not require what follows a colon ("exposure:0.0001:100"). `scales`: units per 1.0 of the cells that hold reals; a
+    cell without one is a count.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Tally:
         object.__setattr__(self, "_units", units)
 
     def units(self) -> NDArray[np.float64]:
-        """What an integer 1 stands for, float64[cells]; not to be changed."""
+        """The real value of an integer 1, float64[cells]; read-only."""
         return self._units
 
 
@@ -49,7 +49,7 @@ def reals(*cells: str, scale: float = SCALE) -> tuple[tuple[str, float], ...]:
 
 
 class PaneSums(NamedTuple):
-    """What some series get in some panes: all cells of some tallies, one after the other; series ascend."""
+    """Sums to add to some series in some panes: all cells of some tallies, one after the other; series ascend."""
 
     panes: NDArray[np.int64]
     series: NDArray[np.int32]

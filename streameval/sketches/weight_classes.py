@@ -1,6 +1,6 @@
-"""Classes of weights from 1 on: 2**bits to the octave, linear within it, read off the float's own bits.
+"""Classes of weights from 1 on: 2**bits per octave, linear within it, taken from the float's own bits.
 
-Whoever counts weights by class knows the largest from above to one step, which is a 2**-bits of it at most.
+Counts by class bound the largest weight from above, to within one step, at most 2**-bits of it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _MANTISSA, _BIAS = 52, 1023  # of a float64
 
 @numba.njit(inline="always")
 def weight_class(weight: float, bits: int) -> int:
-    """The class of a weight of at least 1: the one that begins at 1 is 0."""
+    """The class of a weight of at least 1; class 0 begins at 1."""
     return int((np.float64(weight).view(np.int64) >> (_MANTISSA - bits)) - (_BIAS << bits))
 
 
 @numba.njit(inline="always")
 def class_begin(number: int, bits: int) -> int:
-    """The smallest weight of a class, in units of 2**-bits: a whole number, exactly."""
+    """The smallest weight of a class, in units of 2**-bits: exactly an integer."""
     return ((1 << bits) + (number & ((1 << bits) - 1))) << (number >> bits)
 
 

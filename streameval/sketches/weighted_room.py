@@ -1,4 +1,4 @@
-"""Where weighted sums of one pane are added up (see `exposure`), and what becomes of them."""
+"""Buffers for the weighted sums of one pane (see `exposure`), and their draining into sparse vectors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streameval.sketches.tally import Tally
 
 
 class Room(NamedTuple):
-    """Sums of one pane, zero between two: by series, and by series and block of users."""
+    """Sums of one pane, zero between panes: by series, and by series and block of users."""
 
     total: NDArray[np.int64]  # [series, cells]
     blocks: NDArray[np.int64]  # [series, BLOCKS, cells]
 
     @staticmethod
     def of(series: int, kept: tuple[Tally, Tally]) -> Room:
-        """For series 0 .. series - 1."""
+        """Room for series 0 .. series - 1."""
         total, blocks = (len(tally.cells) for tally in kept)
         return Room(np.zeros((series, total), np.int64), np.zeros((series, BLOCKS, blocks), np.int64))
 
@@ -48,9 +48,9 @@ def _drain(room: Room, size: int, at: int, at_blocks: int, cells: NDArray[np.int
 
 
 def drained(room: Room, size: int, at: int, at_blocks: int) -> SparseVector:
-    """The sums as one vector over rows of `size` cells, where the two tallies begin at `at` and, behind it, `at_blocks`.
+    """The sums as one vector over rows of `size` cells, whose two tallies begin at `at` and, behind it, at `at_blocks`.
 
-    The room is zero again.
+    Resets the room to zero.
     """
     most = room.total.size + room.blocks.size
     cells, values = np.empty(most, np.int64), np.empty(most, np.int64)

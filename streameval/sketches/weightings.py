@@ -1,6 +1,6 @@
-"""GAUC by every weighting at once, from what is known of every user anyway: worked out when it is read, kept nowhere.
+"""GAUC by every weighting at once, from what `ranks` has of every user: computed when it is read, and not stored.
 
-Terms are rounded as `ranks` rounds those of the one weighting that it keeps up to date, so both give the same bits.
+Terms are rounded as `ranks` rounds those of the one weighting that it maintains, so both give the same bits.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from streameval.sketches.yield_cells import MOST_WORTH
 
 TERM_BITS = 31  # of fixed-point numbers
 TERM_SCALE = float(1 << TERM_BITS)
-SQUARE_SCALE = TERM_SCALE * TERM_SCALE  # units of squares: integers, so that they add up in any order
+SQUARE_SCALE = TERM_SCALE * TERM_SCALE  # units of squares: integers, so that sums do not depend on order
 OTHER_WEIGHTINGS = ("clicks", "uniform", "value")  # the weightings of `of_each`, in its order
-_COARSE = 256.0  # squares of weights that are counts are rounded to such a part of 1
-_LIMB, _LIMBS = 40, 5  # bits of a limb of a sum of squares, and how many there are: values are between 1e-9 and 1e12
+_COARSE = 256.0  # where weights are counts, their squares are rounded to multiples of 1 / _COARSE
+_LIMB, _LIMBS = 40, 5  # bits and number of the limbs of a sum of squares: values are between 1e-9 and 1e12
 NO_WORTHS = np.empty((0, 2), np.int64)
-_BY_CLICKS, _, _BY_VALUE = range(3)  # numbers of `OTHER_WEIGHTINGS`
+_BY_CLICKS, _, _BY_VALUE = range(3)  # indexes of `OTHER_WEIGHTINGS`
 # columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares
 _AUC, _WEIGHT, _SQUARES = 0, 2, 4
 
 
 class Weighted(NamedTuple):
     """Sums over groups with both labels: of w AUC and of w in units of 2**-31, and of (w AUC)^2, w * w AUC and w^2 in units
-    of 1 / `SQUARE_SCALE`. All of them add up over disjoint groups.
+    of 1 / `SQUARE_SCALE`. All are additive over disjoint groups.
     """
 
     weighted_auc: int = 0
@@ -37,7 +37,7 @@ class Weighted(NamedTuple):
     squares: tuple[int, int, int] = (0, 0, 0)
 
     def plus(self, other: Weighted) -> Weighted:
-        """Both together."""
+        """The sums over the groups of both."""
         a, b = self.squares, other.squares
         squares = (a[0] + b[0], a[1] + b[1], a[2] + b[2])
         return Weighted(self.weighted_auc + other.weighted_auc, self.weight + other.weight, squares)
@@ -45,14 +45,14 @@ class Weighted(NamedTuple):
 
 @numba.njit(inline="always")
 def limbs(x: float) -> tuple[int, int]:
-    """A number that is not negative, as (whole units, the rest in units of 2**-31)."""
+    """A non-negative number as (whole units, the remainder in units of 2**-31)."""
     whole = math.floor(x)
     return int(whole), int(np.rint((x - whole) * TERM_SCALE))
 
 
 @numba.njit(inline="always")
 def rounded(x: float) -> float:
-    """To units of 2**-31."""
+    """Rounds to units of 2**-31."""
     high, low = limbs(x)
     return weight_of(high, low)
 
@@ -73,17 +73,17 @@ def in_limbs(x: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def worths(value: NDArray[np.float64]) -> NDArray[np.int64]:
-    """What clicks are worth as weights, in limbs, which add up whatever they are: from nothing to `MOST_WORTH`."""
+    """Values of clicks as weights from 0 to `MOST_WORTH`, in limbs, so that they can be summed exactly."""
     return in_limbs(np.clip(value, 0.0, MOST_WORTH))
 
 
 def pack_worths(worth: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """As checkpoints have them: "value" in units of 2**-31, all that there was once, now modulo 2**64, and the whole units."""
+    """For checkpoints: "value" in units of 2**-31, modulo 2**64 (older checkpoints have only this), and the whole units."""
     return {"value": (worth[:, 0] << TERM_BITS) + worth[:, 1], "whole": worth[:, 0].copy()}
 
 
 def unpack_worths(state: Mapping[str, Any]) -> NDArray[np.int64]:
-    """What `pack_worths` packed."""
+    """The inverse of `pack_worths`."""
     value = np.asarray(state["value"], np.int64)
     whole = np.asarray(state.get("whole", value >> TERM_BITS), np.int64)
     return np.stack((whole, value - (whole << TERM_BITS)), axis=1)
@@ -91,7 +91,7 @@ def unpack_worths(state: Mapping[str, Any]) -> NDArray[np.int64]:
 
 @numba.njit(inline="always")
 def _add_square(out: NDArray[np.int64], at: int, x: float, fine: bool) -> None:
-    """Adds a square in units of 1 / `SQUARE_SCALE`, in limbs, the lowest first; `fine`: of what is worth something, however little."""
+    """Adds a square in units of 1 / `SQUARE_SCALE`, in limbs, the lowest first; `fine`: weights are values, which may be tiny."""
     if fine:
         units = x * SQUARE_SCALE
         for limb in range(_LIMBS - 1, 0, -1):
@@ -100,7 +100,7 @@ def _add_square(out: NDArray[np.int64], at: int, x: float, fine: bool) -> None:
             out[at + limb] += int(whole)
             units -= whole * unit
         out[at] += int(np.rint(units))
-    else:  # parts of 2**54 units, of which 2**26 are one of the third limb
+    else:  # multiples of 2**54 units, 2**26 of which are one unit of the third limb
         parts = int(np.rint(x * _COARSE))
         out[at + 2] += parts >> 26
         out[at + 1] += (parts & 0x3FFFFFF) << 14
@@ -125,7 +125,7 @@ def _add_squares(
 def weighted_squares(
     weighted_auc: NDArray[np.float64], weight: NDArray[np.float64], by_value: bool
 ) -> tuple[int, int, int]:
-    """The squares of `Weighted`, of all groups with a weight."""
+    """The squares of `Weighted`, over all groups with a weight."""
     out = np.zeros(3 * _LIMBS, np.int64)
     _add_squares(weighted_auc, weight, by_value, out)
     return _squares(out.tolist())

@@ -1,6 +1,6 @@
-"""What versions that serve bring in: the tallies of clicks by request, and of what clicks are worth.
+"""The yield of serving versions: the tallies of clicks by request, and of the values of clicks.
 
-Worth has no upper bound that one fixed point could hold, so it takes two cells: whole units, and the rest in 30 bits.
+Values are too large for one fixed-point cell, so a sum takes two: whole units, and the remainder in 30 bits.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from streameval.sketches.blocks import fixed
 from streameval.sketches.tally import Tally, reals
 
-# of the requests that a version served, closed ones: how many, their clicks and worth; of those with a position, likewise
+# of the closed requests that a version served: how many, their clicks, and the clicks' value; how many have positions, and
+# the clicks of those in the mainline
 REQUESTS_SERVED, CLICKS_SERVED, REQUESTS_WHOLE, REQUESTS_PART, PLACED, MAINLINE_CLICKS = range(6)
 # of the impressions that it served
 IMPRESSIONS_SERVED, SERVED_WHOLE, SERVED_PART = range(3)
 VALUES = Tally("values", ("impressions", "whole", "part"), scales=reals("part"))
-MOST_WORTH = 1e12  # of one click; a worth above counts as this
+MOST_WORTH = 1e12  # of one click; larger values count as this
 
 
 def yields(mainline: int) -> Tally:
@@ -30,7 +31,7 @@ def yields(mainline: int) -> Tally:
 
 @numba.njit(inline="always")
 def worth(value: float) -> tuple[int, int]:
-    """What a click is worth, as (whole units, the rest in units of 1 / `blocks.SCALE`); less than nothing counts as nothing."""
+    """The value of a click as (whole units, the remainder in units of 1 / `blocks.SCALE`); negative values count as 0."""
     held = min(max(value, 0.0), MOST_WORTH)
     whole = math.floor(held)
     return int(whole), fixed(held - whole)
@@ -46,7 +47,7 @@ def add_worth(
     sign: int,
     sums: NDArray[np.int64],
 ) -> None:
-    """Adds to the cells of `VALUES`, int64[series, blocks, cells]: impressions `row[i]`, each served by `series[i]`."""
+    """Adds impressions `row[i]`, each served by `series[i]`, to the cells of `VALUES`, int64[series, blocks, cells]."""
     for i in range(series.size):
         at = row[i]
         sums[series[i], block[at], IMPRESSIONS_SERVED] += sign
