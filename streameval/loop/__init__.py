@@ -1,1 +1,1 @@
-"""The progressive-validation loop: a partition, all partitions of a process, and how they change hands."""
+"""The progressive-validation loop: one partition, all partitions of a process, and the handover of partitions."""

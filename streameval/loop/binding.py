@@ -10,12 +10,12 @@ from streameval.settings.tree import Settings
 from streameval.sources.registry import kind_of_source
 from streameval.store.errors import StoreError
 
-# with another value the counts in a checkpoint would mean something else
+# with another value, the counts in a checkpoint would mean something else
 BINDING = (
     "join.attribution_window", "join.allowed_lateness", "join.correction_horizon", "join.score_at", "join.request_gap",
     "windows", "slices", "users.weighting", "buckets.edges", "models", None, "compare.gauc_window",
 )  # fmt: skip  # None: what the kind of source says
-UNBOUND = ("max_failures", "revision")  # of a model: what it has learned stays what it was
+UNBOUND = ("max_failures", "revision")  # of a model: they do not change the meaning of what it has learned
 
 
 def binding(settings: Settings) -> dict[str, Any]:
@@ -33,11 +33,11 @@ def binding(settings: Settings) -> dict[str, Any]:
             out |= {f"{key}.{name}": value for name, value in node.items()}
         else:
             out[key] = node
-    return {**out, "sampling": settings.sampling.binding}  # older ones have none
+    return {**out, "sampling": settings.sampling.binding}  # missing from older checkpoints
 
 
 def check_binding(now: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> None:
-    """Raises StoreError when a checkpoint was written with other settings than those of now."""
+    """Raises StoreError if a checkpoint was written with settings other than the current ones."""
     for key, value in now.items():
         if saved.get(key) != value:
             raise StoreError(

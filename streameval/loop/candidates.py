@@ -1,4 +1,4 @@
-"""Which candidates of a batch, impressions that were not shown, count: a function of their log, wherever a batch ends."""
+"""Decides which candidates (impressions that were not shown) count: a function of their log, independent of batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streameval.join.policy import NEVER
 
 
 class Candidates(NamedTuple):
-    """Those that count, and how many do not."""
+    """The candidates that count, and how many do not."""
 
     on_time: Impressions
     late: int
@@ -22,8 +22,8 @@ class Candidates(NamedTuple):
 
 
 def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candidates:
-    """Those behind the newest event before them in their log by more than the lateness are late, and those further ahead
-    of it than `ahead` dated wrongly. `newest`: event before the batch. All in ms.
+    """Candidates that are behind the newest event before them in their log by more than the lateness are late; those further
+    ahead of it than `ahead` are runaways. `newest`: the newest event before the batch. All in ms.
     """
     candidates, ts, order = batch.candidates, batch.impressions.ts, batch.impressions.order
     if batch.shared:

@@ -24,11 +24,11 @@ class Restored(NamedTuple):
     offsets: dict[tuple[str, int], int]
     written_at: float  # wall-clock seconds
     restarts: int  # including this one
-    unchecked: list[RowsFile | Index]  # only their headers have been checked
+    unchecked: list[RowsFile | Index]  # so far only their headers have been checked
 
 
 def write_checkpoint(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
-    """(bytes, seconds). Pickles go to separate files, and so do rows that later checkpoints refer to, too."""
+    """(bytes, seconds). Pickles go to separate files, and so do rows to which later checkpoints will also refer."""
     begin = time.monotonic()
     apart = {}
     part = tree["monitor"]
@@ -42,7 +42,7 @@ def write_checkpoint(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, flo
 def restore_newest(
     pipeline: Pipeline, files: Checkpoints, partition: int, settings: Mapping[str, Any]
 ) -> Restored | None:
-    """Restores the newest good checkpoint; None: there is none. Raises StoreError. `settings`: see `binding`."""
+    """Restores the newest valid checkpoint; None: there is none. Raises StoreError. `settings`: see `binding`."""
     found = files.load()
     if found is None:
         return None

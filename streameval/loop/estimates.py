@@ -1,4 +1,4 @@
-"""Estimated propensities of the joiner's rows: given when labels mature, kept in the row, and given again when a label changes."""
+"""Estimated propensities of the joiner's rows: assigned when labels mature, kept in the row, and assigned again when a label changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streameval.join.policy import CLICKED, CORRECTED, LATE
 
 
 class RowPropensities:
-    """Of one partition. `by_source`: every estimator that is asked for."""
+    """The propensities of one partition. `by_source`: every estimator that the settings ask for."""
 
     def __init__(self, by_source: Mapping[str, Propensities], pane: int) -> None:
         """`pane` in ms."""
@@ -24,12 +24,12 @@ class RowPropensities:
         self._pane = pane
 
     def considered(self, candidates: Impressions) -> None:
-        """Candidates that are on time, and that the joiner has not taken in yet."""
+        """Adds candidates that are on time, before the joiner adds their batch."""
         for one in self._by_source.values():
             one.considered(candidates)
 
     def mature(self, joiner: Joiner, rows: NDArray[np.int64]) -> None:
-        """Gives rows that have just matured, in order of time, their propensities."""
+        """Assigns propensities to rows that have just matured, in order of time."""
         table = joiner.table
         ids = table.item_id[rows] if table.item_id.size else np.zeros(rows.size, np.uint64)
         state = table.state[rows]
@@ -47,7 +47,7 @@ class RowPropensities:
             table.write_field(number, rows, one.of(some), joiner.front + joiner.known)
 
     def relabelled(self, labelled: Labelled) -> dict[str, NDArray[np.float64]]:
-        """Fields of rows whose labels have changed since they were given propensities; `labelled`: as they are now."""
+        """Fields of rows whose labels have changed since propensities were assigned; `labelled`: with their current labels."""
         hour = hours_of(labelled.ts, self._pane)
         names = {source: field_of_estimate(source) for source in self._by_source}
         return {
@@ -56,7 +56,7 @@ class RowPropensities:
         }
 
     def alone(self, labelled: Labelled) -> dict[str, NDArray[np.float64]]:
-        """Fields of impressions that were never joined, in order of time; of no item."""
+        """Fields of impressions that were never joined, in order of time; these have no item."""
         nobody = np.zeros(labelled.ts.size, np.uint64)
         some = Maturing(
             hours_of(labelled.ts, self._pane),
@@ -70,11 +70,11 @@ class RowPropensities:
         return {field_of_estimate(source): one.of(some) for source, one in self._by_source.items()}
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`, by source."""
+        """The state of every estimator, for `restore`, by source."""
         return {source: one.state() for source, one in self._by_source.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave; what was not asked for then starts over."""
+        """Restores what `state` returned; estimators that it lacks start empty."""
         for source, one in self._by_source.items():
             if state.get(source) is not None:
                 one.restore(state[source])

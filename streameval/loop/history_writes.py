@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 def claim_history(history: HistoryWriter, partition: int, epoch: int) -> None:
-    """Says that a partition is of this worker now."""
+    """Claims a partition for this worker."""
     try:
         history.write(partition, epoch, [])
-    except StoreError as error:  # the first panes will report it again
+    except StoreError as error:  # writing the first panes will report it again
         log.error("history: %s", error)
 
 
@@ -28,9 +28,9 @@ def add_to_history(
     settled: Mapping[int, int] | None,
     newest: int,
 ) -> dict[int, StoreError]:
-    """Writes panes, and folds old ones if `settled` is given; the partitions whose panes could not be written.
+    """Writes panes, and folds old ones if `settled` is given; returns the partitions whose panes could not be written.
 
-    Those are not folded either: an hour without their last changes could never get them.
+    These are not folded either: changes that are missing from an hour can never be added to it.
     """
     failed: dict[int, StoreError] = {}
     for partition, panes in rows.items():

@@ -1,4 +1,4 @@
-"""Indexes of ids on disk: written with segments, merged on a thread of their own, read at a restart. See `streameval.join.cold.index`."""
+"""Indexes of ids on disk: written with segments, merged on a separate thread, read at a restart. See `streameval.join.cold.index`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streameval.store.thread import WorkThread
 
 log = logging.getLogger(__name__)
 
-_AGAIN_SECONDS = 10.0  # after a file could not be written
+_AGAIN_SECONDS = 10.0  # until the next attempt after a file could not be written
 _READERS = 4  # threads
 _TOGETHER = 1 << 22  # rows per rebuilt index
 
@@ -29,7 +29,7 @@ _TOGETHER = 1 << 22  # rows per rebuilt index
 def write_index(
     files: Checkpoints, make: Callable[[], Sequence[IdPart]], ids: int, goes_on: Callable[[], None] = lambda: None
 ) -> Index:
-    """Writes an index of so many ids; the caller sets its first and last row.
+    """Writes an index of `ids` ids; the caller sets its first and last row.
 
     The file is kept at least until `files.named` is called. Raises StoreError. `goes_on`: see `content`.
     """
@@ -40,7 +40,7 @@ def write_index(
 
 
 def _read(path: Path, first: int, end: int) -> Index | None:
-    """None: it has another form. Raises DamagedError and OSError."""
+    """Reads an index; None: it is in another format. Raises DamagedError and OSError."""
     return index_of(path, *container.read_some(path, IN_MEMORY), first, end)
 
 
@@ -49,7 +49,7 @@ class StoppedError(Exception):
 
 
 class _Under(NamedTuple):
-    """What the thread is working on."""
+    """The index that the thread is working on."""
 
     joiner: Joiner
     files: Checkpoints
@@ -57,7 +57,7 @@ class _Under(NamedTuple):
 
 
 class IdsThread:
-    """Merges and rebuilds indexes, one at a time, so that the thread that writes everything else does not wait for it."""
+    """Merges and rebuilds indexes, one at a time, so that the thread that writes everything else need not wait for this."""
 
     def __init__(self) -> None:
         self._thread: WorkThread | None = None  # started when there is work
@@ -66,9 +66,9 @@ class IdsThread:
         self._stopped = False
 
     def tick(self, of: Iterable[tuple[Joiner, Checkpoints]]) -> int:
-        """Takes over what is finished, and begins what is due, for these partitions; returns how often writing failed.
+        """Adopts a finished index, and starts the next one that is due, for these partitions; returns the number of failed writes.
 
-        Not to be called while a checkpoint is being written or unused files are deleted: they would not know of the new file.
+        Must not be called while a checkpoint is being written or unused files are deleted: these would miss the new file.
         """
         failed = 0
         if self._under is not None and self._under.future.done():
@@ -85,7 +85,7 @@ class IdsThread:
         return failed
 
     def close(self, timeout: float) -> None:
-        """Abandons what is under way."""
+        """Abandons the index in progress."""
         self._stopped = True
         if self._thread is not None:
             self._thread.close(timeout)
@@ -129,7 +129,7 @@ def put_indexes(files: Checkpoints, cold: dict[str, Any], rows: Sequence[RowsFil
         for file, end in zip(rows, ends, strict=True)
         if not any(index.first < end <= index.end for index in indexes)
     ]
-    groups: list[list[tuple[RowsFile, int]]] = []  # neighbours
+    groups: list[list[tuple[RowsFile, int]]] = []  # neighbouring segments whose ids share a rebuilt index
     behind = 0
     for file, first in without:
         if groups and first == behind and first + file.rows - groups[-1][0][1] <= _TOGETHER:
@@ -143,7 +143,7 @@ def put_indexes(files: Checkpoints, cold: dict[str, Any], rows: Sequence[RowsFil
 
 
 def _found(path: Path, first: int, end: int) -> Index | None:
-    """None: to be rebuilt."""
+    """Reads an index; None: it must be rebuilt."""
     try:
         return _read(path, first, end)
     except (DamagedError, OSError) as error:

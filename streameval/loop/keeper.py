@@ -37,11 +37,11 @@ from streameval.store.thread import WorkThread
 log = logging.getLogger(__name__)
 
 FENCED_SECONDS = 120.0  # by then Kafka must have revoked a partition that is not ours (session timeout, rebalance)
-BEGIN_SECONDS = 1.0  # between two checks whether it is known where reading of a new partition began
-HISTORY_SECONDS = 5.0  # between two checks for panes to write
+BEGIN_SECONDS = 1.0  # between checks for the first offsets of a new partition
+HISTORY_SECONDS = 5.0  # between checks for panes to write
 FOLD_SECONDS = 300.0
-ROWS_AGAIN_SECONDS = 10.0  # after rows could not be written
-_MANY_PANES = 512  # of a partition, unwritten, at which ingest waits for the history
+ROWS_AGAIN_SECONDS = 10.0  # until the next attempt after rows could not be written
+_MANY_PANES = 512  # unwritten panes of a partition at which ingest waits for the history
 
 
 @dataclass(slots=True)
@@ -52,17 +52,17 @@ class _Held:
     due: float  # monotonic seconds
     released: bool = False  # written for its next owner, which is not known yet
     written_at: float | None = None  # wall clock of the state that was last written
-    restarts: int = 0  # how often the partition was restored, over all of its life
+    restarts: int = 0  # how often the partition was restored over its lifetime
     failing: bool = False  # the last attempt at a checkpoint failed
-    settled: int | None = None  # ms: before it, nothing can change that was counted before the last checkpoint
-    rows_at: float = 0.0  # monotonic seconds when its rows had their last turn on the way to the disk
-    # of the last owner, whose bytes nobody has compared yet
+    settled: int | None = None  # ms: what the last checkpoint counted before this time can no longer change
+    rows_at: float = 0.0  # monotonic seconds when its rows last had a turn on the writing thread
+    # files of the previous owner whose checksums have not been verified yet
     unchecked: list[RowsFile | Index] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Work of the writing thread; `note` is called when it has ended, on the loop's thread."""
+    """Work of the writing thread; `note` is called on the loop's thread when it has ended."""
 
     future: Future[Any]
     note: Callable[[Future[Any]], None]
@@ -85,7 +85,7 @@ class PartitionKeeper:
         self._horizon = settings.join.correction_horizon
         self._binding = binding(settings)
         self._held: dict[int, _Held] = {}
-        self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was seen to have it
+        self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was found to own it
         self._writer = WorkThread("store")
         self._job: _Job | None = None
         self._ids = IdsThread()
@@ -95,7 +95,7 @@ class PartitionKeeper:
         self._history_works, self._rows_were_last = True, False
         pipeline.has_history = True
 
-    # -- what a source calls -------------------------------------------------------------------------------------
+    # -- called by the source ------------------------------------------------------------------------------------
 
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
         """See `Keeper.take`. Raises StoreError."""
@@ -111,7 +111,7 @@ class PartitionKeeper:
             held = _Held(files, begin + self._interval)
             if restored is None:
                 empty.append(partition)
-                held.due = begin  # so that where it begins is known as soon as it has begun
+                held.due = begin  # so that its first offsets are stored as soon as they are known
             else:
                 offsets |= restored.offsets
                 held.unchecked, path = restored.unchecked, restored.path
@@ -131,7 +131,7 @@ class PartitionKeeper:
         return {place: known for p in partitions for place, known in self._pipeline.topic_ids(p).items()}
 
     def release(self, partitions: frozenset[int]) -> None:
-        """See `Keeper.release`: written within `store.drain_timeout`, as many as fit into it."""
+        """See `Keeper.release`: writes as many partitions as it can within `store.drain_timeout`."""
         self._release(partitions, time.monotonic() + self._drain)
 
     def _release(self, partitions: frozenset[int], deadline: float) -> None:
@@ -160,16 +160,16 @@ class PartitionKeeper:
             self._pipeline.forget_partition(partition)
             log.info("partition %d: dropped", partition)
 
-    # -- what the loop calls -------------------------------------------------------------------------------------
+    # -- called by the loop --------------------------------------------------------------------------------------
 
     def holds(self, partition: int) -> bool:
-        """Whether events of a partition are ours to count."""
+        """Whether this worker counts the events of a partition."""
         return partition in self._held
 
     def tick(self) -> None:
-        """Begins what is due, if nothing is under way; never waits for the disk.
+        """Starts what is due, if no job is running; waits for the disk at most a second, and only in a fast replay.
 
-        Raises StoreError when another worker has a partition that Kafka continues to give to this one.
+        Raises StoreError when another worker has a partition that Kafka continues to assign to this one.
         """
         self._finish(None)
         now = time.monotonic()
@@ -180,7 +180,7 @@ class PartitionKeeper:
                     "give every group a store.path of its own"
                 )
         behind = max((m.unwritten for m in self._pipeline.partitions.values()), default=0)
-        # a fast replay waits for the disk; a failing one is passed by
+        # a fast replay waits for the disk, unless writing fails
         if (behind > _MANY_PANES and self._history_works) or (self._rows_due <= now and self._rows_wait()):
             self._finish(now + 1.0)
         if self._job is not None:
@@ -191,7 +191,7 @@ class PartitionKeeper:
             return
         ours = [partition for partition, held in self._held.items() if not held.released]
         wanted = [partition for partition in ours if self._held[partition].due <= now]
-        if self._rows_due <= now and not (wanted and self._rows_were_last):  # in turn: neither waits for ever
+        if self._rows_due <= now and not (wanted and self._rows_were_last):  # rows and checkpoints alternate
             self._keep_rows(ours)
         self._rows_were_last = self._job is not None
         if wanted and self._job is None:
@@ -205,14 +205,14 @@ class PartitionKeeper:
         if self._job is None:
             self._write_history(fold=False)
         self._release(frozenset(self._held), deadline)
-        if self._job is None and time.monotonic() < deadline:  # what this last checkpoint has settled
+        if self._job is None and time.monotonic() < deadline:  # folds what the last checkpoint has settled
             self._write_history(fold=True)
             self._finish(deadline)
         self._writer.submit(self._history.close)
         self._writer.close(max(0.0, deadline - time.monotonic()))
 
     def state(self) -> CheckpointState:
-        """The numbers of now."""
+        """The current numbers."""
         written = [held.written_at for held in self._held.values()]
         self._numbers.oldest = min((at for at in written if at is not None), default=None)
         self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
@@ -223,7 +223,7 @@ class PartitionKeeper:
         return self._numbers.copy()
 
     def history_state(self) -> HistoryState:
-        """The numbers of now."""
+        """The current numbers."""
         counts = self._history.counts
         partitions = self._pipeline.partitions.values()
         return HistoryState(
@@ -234,7 +234,7 @@ class PartitionKeeper:
             failing=not self._history_works,
         )
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _checkpoint(self, partition: int) -> None:
         held = self._held[partition]
@@ -268,7 +268,7 @@ class PartitionKeeper:
         self._job = _Job(self._writer.submit(write_checkpoint, held.files, tree), note)
 
     def _joiners(self) -> Iterator[tuple[Joiner, Checkpoints]]:
-        """Of partitions that are ours to write."""
+        """The joiners of the partitions that this worker may write."""
         for partition, held in self._held.items():
             if not held.released and partition in self._pipeline.partitions:
                 yield self._pipeline.partitions[partition].joiner, held.files
@@ -324,7 +324,7 @@ class PartitionKeeper:
         self._job = _Job(job, note)
 
     def _finish(self, deadline: float | None) -> None:
-        """Finishes the job that is done; waits for it until `deadline`, if given."""
+        """Completes the job if it has ended; waits for it until `deadline`, if given."""
         if deadline is not None and self._job is not None:
             wait([self._job.future], max(0.0, deadline - time.monotonic()))
         if self._job is not None and self._job.future.done():
@@ -332,9 +332,9 @@ class PartitionKeeper:
             job.note(job.future)
 
     def _fence(self, partition: int, held: _Held, error: FencedError) -> None:
-        """Drops what another worker has taken since; `held`: as it was when the write began.
+        """Drops a partition that another worker has claimed; `held`: its entry when the write began.
 
-        A partition can be lost, come back and be claimed again while an earlier write is under way.
+        A partition can be lost, reassigned and claimed again while an earlier write is in progress.
         """
         if self._held.get(partition) is held:
             self._numbers.fenced += 1

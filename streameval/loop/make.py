@@ -28,7 +28,7 @@ from streameval.settings.tree import Settings
 
 
 def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
-    """`hold`: how long (ms) rows are kept beyond the correction horizon."""
+    """The joiner's rules. `hold`: how long (ms) rows are kept beyond the correction horizon."""
     join, sources = settings.join, estimators(settings)
     keep = kept(needed(settings)) if _valued(settings) else needed(settings)
     return JoinPolicy(
@@ -48,12 +48,12 @@ def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
 
 
 def recalibration_of(settings: Settings, catalog: Catalog) -> Recalibration | None:
-    """What corrects scores of the versions that it is asked of; None: of nobody."""
+    """The correction of scores of the versions that the settings name; None: they name none."""
     return Recalibration(options_of(settings).sampling, catalog) if settings.sampling.recalibrate else None
 
 
 def _valued(settings: Settings) -> bool:
-    """Whether anything that is counted again when a label changes reads what a click was worth when the label was due."""
+    """Whether anything that is counted again after a correction reads the value of clicks as of the label's due time."""
     return bool(settings.objectives) or not {"value", "policy_value"}.isdisjoint(settings.compare.more)
 
 
@@ -62,14 +62,14 @@ def _keys(settings: Auction) -> Callable[[Impressions], NDArray[np.uint64]]:
 
 
 def auctions(settings: Settings) -> LiveAuctions | None:
-    """The auctions of one partition; None: none are replayed."""
+    """The auctions of one partition; None: auctions are not replayed."""
     if not settings.auction.points:
         return None
     return LiveAuctions(settings.auction, settings.windows.pane, settings.join.request_gap)
 
 
 def objectives_of(settings: Settings, catalog: Catalog) -> Objectives | None:
-    """What counts scores again by the labels of objectives; None: there are none."""
+    """Counts scores by the labels of further objectives; None: there are none."""
     rules = [ObjectiveRule(one.name, one.value_at_least, one.versions) for one in settings.objectives]
     return Objectives(rules, catalog) if rules else None
 
@@ -99,18 +99,18 @@ def _field(source: str) -> str:
 
 
 def estimators(settings: Settings) -> tuple[str, ...]:
-    """The ways in which propensities are estimated here."""
+    """The propensity estimators that the settings need."""
     asked = settings.exposure.propensity, settings.strata.by
     return tuple(source for source in ("naive_bayes", "popularity", "logistic") if source in asked)
 
 
 def reads_candidates(settings: Settings) -> bool:
-    """Whether anything is made of what was considered and not shown."""
+    """Whether anything uses candidates, which were considered and not shown."""
     return bool(settings.auction.points) or "logistic" in estimators(settings)
 
 
 def estimates(settings: Settings, catalog: Catalog) -> RowPropensities | None:
-    """What estimates propensities; None: nothing does."""
+    """The estimators of one partition's propensities; None: there are none."""
     pane, sources = settings.windows.pane, estimators(settings)
     makers: dict[str, Callable[[], Propensities]] = {
         "naive_bayes": lambda: OutcomePropensities(_randomised(settings, catalog), settings.join.correction_horizon),
@@ -121,14 +121,14 @@ def estimates(settings: Settings, catalog: Catalog) -> RowPropensities | None:
 
 
 def _randomised(settings: Settings, catalog: Catalog) -> RandomSlice:
-    """The slice that was shown at random."""
+    """The slice of traffic that was shown at random."""
     name, _, value = settings.exposure.randomised.partition(":")
     dimension = catalog.dimensions.index(name)
     return RandomSlice(dimension, catalog.value_code(dimension, value), catalog.radix)
 
 
 def learners(settings: Settings, catalog: Catalog, place: ModelPlace) -> list[Learner]:
-    """The online models of one partition; `place`: where its impressions come from. Raises ModelError."""
+    """The online models of one partition; `place`: the source of its impressions. Raises ModelError."""
     return [
         Learner(
             make_model(model),

@@ -17,17 +17,17 @@ from streameval.models.learner import Learner
 
 @dataclass(slots=True)
 class OnlineModels:
-    """What happens when is `Partition.step`'s to say."""
+    """`Partition.step` decides when they score and learn."""
 
     learners: list[Learner]
     joiner: Joiner
     rows: RowCounts
-    window: int  # of attribution, ms: a label is known so long after its impression
-    at_label: bool  # scores are given when labels mature, just before they are learned
+    window: int  # attribution window, ms: a label is known this long after its impression
+    at_label: bool  # scores are computed when labels mature, just before these are learned
     counts: Counter[str]  # late_unscored
 
     def score(self, rows: NDArray[np.int64]) -> None:
-        """Scores rows that are not late; a score keeps how far its model had learned."""
+        """Scores rows that are not late; the model's training watermark is stored with each score."""
         table = self.joiner.table
         late = (table.state[rows] & LATE) != 0
         if late.any():
@@ -56,21 +56,21 @@ class OnlineModels:
             learner.trained = max(learner.trained, known)
 
     def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
-        """Takes the scores back that a model, suspended at label `last` of these rows, had no right to give any more.
+        """Removes scores that a model, suspended at label `last` of these rows, should not have given.
 
-        Those of impressions from the moment on at which that label was known; a larger batch scores them before it.
+        These are the scores of impressions since that label became known, which a batch scores before it learns the label.
         """
         table = self.joiner.table
         known = int(table.ts[rows[last]]) + self.window
         after = rows[last + 1 :] if self.at_label else self.joiner.shown_since(known)
         self.rows.hide(after[(table.state[after] & SHOWN) != 0])
-        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint that is being written reads the old one
+        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint in progress still reads the old column
         score[after] = np.nan
         table.score[number] = score
 
     def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         if pieces := self.joiner.runs.features(rows):
             return pieces
-        nothing = np.empty(0, np.uint64), np.empty(0)  # events without any features: every row is empty
+        nothing = np.empty(0, np.uint64), np.empty(0)  # events without features: every row is empty
         dicts: tuple[dict[str, float], ...] = tuple({} for _ in range(rows.size))
         return [(slice(0, rows.size), Features(np.zeros(rows.size + 1, np.int64), *nothing, dicts))]

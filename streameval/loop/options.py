@@ -1,4 +1,4 @@
-"""Which sums every series has according to the settings, beyond those that it always has."""
+"""The optional sums of a series, as the settings ask for them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from streameval.sketches.yield_cells import VALUES, yields
 
 
 def weight_rule(settings: Settings) -> WeightRule:
-    """How impressions weigh by their propensity."""
+    """How propensities become weights of impressions."""
     return WeightRule(settings.exposure.min_propensity, settings.exposure.max_weight)
 
 
 def _source(settings: Settings) -> str:
-    """Where propensities come from, as sums are known by it; "": from the log."""
+    """Where propensities come from, as used in the names of sums; "": from the log."""
     exposure = settings.exposure
     return "" if exposure.propensity == "logged" else f":{exposure.propensity}:{exposure.randomised}"
 
 
 def values_counted(settings: Settings) -> bool:
-    """Whether it is counted what clicks are worth, overall and by user."""
+    """Whether values of clicks are counted, overall and by user."""
     return settings.metrics.value or bool(settings.objectives) or settings.users.weighting == "value"
 
 
@@ -48,7 +48,7 @@ def tallies_of(settings: Settings) -> tuple[Tally, ...]:
 
 
 def strata_of(settings: Settings) -> PropensityStrata | None:
-    """The strata that are asked for."""
+    """The strata of propensity that the settings ask for."""
     s, least = settings.strata, settings.exposure.min_propensity
     if not s.by:
         return None
@@ -58,7 +58,7 @@ def strata_of(settings: Settings) -> PropensityStrata | None:
 
 
 def options_of(settings: Settings) -> Options:
-    """What vectors hold, and what metrics are made of them."""
+    """The settings that vectors and their metrics depend on."""
     return Options(
         settings.buckets.edges,
         tallies_of(settings),
@@ -73,5 +73,5 @@ def options_of(settings: Settings) -> Options:
 
 
 def guarded(settings: Settings) -> bool:
-    """Whether paired comparisons are read under uniform exposure, too: propensities are logged, and asked for."""
+    """Whether paired comparisons are also evaluated under uniform exposure: propensities are logged, and the settings use them."""
     return settings.strata.by == "propensity" or "propensity" in settings.slices.dimensions

@@ -2,12 +2,12 @@
 
 The rule, enforced here and nowhere else: no model ever scores an event whose label it has learned from. A batch goes
 through in one fixed order (`step`): labels mature up to the batch's earliest time and are learned; its impressions are
-scored; labels mature up to its latest time. So no score knows a label younger than its impression, at any batch size,
+scored; labels mature up to its latest time. So no score depends on a label newer than its impression, at any batch size,
 and at batch size 1 without lateness the loop is River's `simulate_qa`.
 
-The rule is also checked: a score is stored with the model's training watermark (the latest moment at which any label
-it has learned became known), and a score whose watermark lies after its impression counts as a violation. An
-impression that arrives behind the watermark is therefore not scored online at all.
+The rule is also checked: a score is stored with the model's training watermark (the latest time at which any label
+that it has learned became known), and a score whose training watermark is after its impression counts as a violation.
+Therefore an impression that arrives behind the watermark is not scored online at all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Partition:
 
     policy: JoinPolicy
     scoreboard: Scoreboard
-    counted: Counted  # what comparisons need
+    counted: Counted  # for comparisons
     learners: list[Learner]
     request_gap: int
     score_at: Literal["impression", "label"] = "impression"
@@ -66,7 +66,7 @@ class Partition:
     panes: PaneStats = field(init=False)
     rows: RowCounts = field(init=False)
     models: OnlineModels = field(init=False)
-    conflicts: Conflicts | None = None  # what the last step refused
+    conflicts: Conflicts | None = None  # refused by the last step
     counts: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
@@ -95,7 +95,7 @@ class Partition:
         self.models = OnlineModels(self.learners, self.joiner, self.rows, window, at_label, self.counts)
 
     def step(self, batch: Batch) -> None:
-        """Takes one batch through the loop: all of it but what `leaps` holds back."""
+        """Takes one batch through the loop, except for events that `leaps` quarantines."""
         self.rows.considered(batch)
         if self.joiner.progress.inputs == 1:
             shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
@@ -116,7 +116,7 @@ class Partition:
             self.conflicts = Conflicts(count + refused.size, places[places >= 0], batch)
 
     def _step(self, batch: Batch) -> NDArray[np.int32]:
-        """Impressions that were refused, by number."""
+        """Joins, scores and counts; returns the numbers of refused impressions."""
         if not len(batch):
             return np.empty(0, np.int32)
         self._settle(self.joiner.mature(self.joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
@@ -129,7 +129,7 @@ class Partition:
             self.counted.late.add(self.joiner.fates)
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
-        with timed(self.seconds, "requests"):  # closed requests that get another impression close again later
+        with timed(self.seconds, "requests"):  # a closed request that gets another impression closes again later
             self.rows.requests_changed(self.requests.closed(self.joiner.table.request[rows]), -1)
             self.requests.link(self.joiner.table, rows, self.joiner.front)
         if self.score_at == "impression":
@@ -138,15 +138,15 @@ class Partition:
         return self.joiner.take_conflicts()
 
     def set_idle(self, input_number: int, idle: bool) -> None:
-        """Whether an input is idle; what becomes due because one is matures now, not with the next step."""
+        """Marks an input as idle or not; labels that become due because it is idle mature now, not at the next step."""
         self.joiner.progress.set_idle(input_number, idle)
         if idle:
             self._advance()
 
     def show(self) -> None:
-        """While an input is silent: counts what the watermark has passed, for readers, until it matures.
+        """While an input is silent: counts, for readers, impressions that the watermark has passed, until they mature.
 
-        Nothing is learned of it, and no comparison nor curve is made of it: what the silent input holds back may come yet.
+        Models, comparisons and curves do not use them, because clicks from the silent input may still arrive.
         """
         rows = self.joiner.show()
         for piece in self.rows.pieces(rows):
@@ -156,13 +156,13 @@ class Partition:
                 self.rows.requests_changed(self.requests.close(self.joiner.progress.watermark), +1)
 
     def count(self, labelled: Labelled, scored: Scored) -> None:
-        """Counts impressions whose labels are final, in order of time, without a join; nothing of a comparison."""
+        """Counts impressions whose labels are final, in order of time, without a join and without comparisons."""
         self.counts["impressions"] += labelled.ts.size
         self.counts["matured"] += labelled.ts.size
         self.rows.count_labelled(labelled, scored)
 
     def count_requests(self, labelled: Labelled, scored: Scored, request: NDArray[np.int32]) -> None:
-        """Counts whole requests of impressions that were counted so; `request` numbers them from 0."""
+        """Counts whole requests of impressions that were counted by `count`; `request` numbers them from 0."""
         self.rows.count_requests(labelled, scored, request)
 
     def finish(self) -> None:
@@ -186,44 +186,44 @@ class Partition:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing comes, so that it holds nobody else back."""
+        """Whether all its inputs are idle, so that others need not wait for it."""
         return self.joiner.progress.idle
 
     @property
     def next_due(self) -> int | None:
-        """When the next label is due, ms; None: none is waited for."""
+        """When the next label is due, ms; None: no label is pending."""
         return self.joiner.runs.next_due
 
     def keep_every_score(self) -> None:
-        """The AUC of all users is exact, however many scores there are."""
+        """Keeps every score, so that the AUC over all users is exact, however many there are."""
         self.scoreboard.users.exact_limit = 1 << 40
 
     def limit_users(self, nbytes: int) -> None:
-        """The memory that users may take from now on."""
+        """Sets the memory that users may take from now on."""
         self.scoreboard.users.budget = nbytes
 
     def every_pane_changed(self) -> None:
-        """For readers that know of each pane in memory whether they have it."""
+        """Marks all panes in memory as changed, for sinks that track which panes they have."""
         self.scoreboard.overall.changed.update(self.scoreboard.overall.numbers())
 
     @property
     def firm(self) -> int:
-        """Labels are final before this time (ms) less the attribution window; NEVER before the first event."""
+        """Labels of impressions before this time (ms) minus the attribution window are final; NEVER before the first event."""
         return self.joiner.progress.firm
 
     @property
     def watermark(self) -> int:
-        """What readers are shown has come this far (ms); NEVER before the first event."""
+        """The watermark of what readers see (ms); NEVER before the first event."""
         return self.joiner.progress.watermark
 
     @property
     def newest_event(self) -> int:
-        """ms; NEVER before the first event."""
+        """The time of the newest event, ms; NEVER before the first event."""
         return self.joiner.progress.newest_event
 
     @property
     def quarantined(self) -> int:
-        """Events that wait because their time is far ahead of their input's others."""
+        """Events that wait because their time is far ahead of the others of their input."""
         return sum(map(len, self.leaps))
 
     @property
@@ -232,7 +232,7 @@ class Partition:
         return sum((leaps.counts for leaps in self.leaps), Counter[str]())
 
     def fates(self) -> Counter[str]:
-        """What became of the events, by the names of the report."""
+        """The outcomes of the events, by the names of the report."""
         counts = self.joiner.counts + self.counts + self.runaways
         counts.update(quarantined=self.quarantined, pending=self.joiner.pending)
         return counts
@@ -258,31 +258,31 @@ class Partition:
         }
 
     def series_in_use(self) -> set[int]:
-        """Codes of the series that a pane, an impression in memory or a model is about."""
+        """Codes of the series that a pane, an impression in memory or a model refers to."""
         held = self.joiner.series_in_use().union(self.rows.in_auctions(), *(one.series_in_use() for one in self.leaps))
         return held | self.scoreboard.overall.rows() | {learner.series for learner in self.learners}
 
     def retire(self, code: int) -> None:
-        """Forgets a series."""
+        """Drops a series, so that its code can be reused."""
         self.scoreboard.retire(code)
         self.counted.clear(code)
 
     @property
     def unwritten(self) -> int:
-        """Panes that the history has still to take."""
+        """Panes that are not in the history yet."""
         return self.scoreboard.overall.unwritten
 
     @property
     def never_written(self) -> int:
-        """Panes that left memory before the history could take them."""
+        """Panes that left memory before they could be written to the history."""
         return self.scoreboard.overall.never_written
 
     def written(self, done: bool) -> None:
-        """The history has taken the panes of the last `take_unwritten`, or has failed to."""
+        """Whether the panes of the last `take_unwritten` were written (`done`), or writing failed."""
         self.scoreboard.overall.written(done)
 
     def take_unwritten(self) -> list[int]:
-        """Complete panes that changed since they were written; not before their requests are closed, each of which
+        """Complete panes that changed since they were written, once their requests are closed, since each of these
         changes its pane."""
         complete = self.complete_until()
         return self.scoreboard.overall.take_unwritten(
@@ -290,9 +290,9 @@ class Partition:
         )
 
     def forget_before(self, pane: int, unwritten: int) -> None:
-        """Panes leave memory: those before `pane` that no correction can change, and that are not among the newest
-        `unwritten` that the history has still to take."""
-        # what its own watermark lets change is kept whole: one that was silent for long continues where it was
+        """Drops panes before `pane` that no correction can change, except for the newest `unwritten` that are not in the
+        history yet."""
+        # by its own watermark: a partition that was silent for long keeps the panes that can still change
         changeable = self.firm - self.policy.correction_horizon
         first = self.scoreboard.overall.needed_from(min(pane, changeable // self.scoreboard.pane), unwritten)
         self.scoreboard.forget_before(first)
@@ -301,7 +301,7 @@ class Partition:
     # -- the steps -----------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Labels mature as far as is firm; requests close; what is too old is dropped."""
+        """Matures labels up to `firm`, closes requests and drops what is too old."""
         joiner = self.joiner
         upto = max(joiner.progress.firm, joiner.pressure_watermark())
         self._settle(joiner.mature(upto))
@@ -320,7 +320,7 @@ class Partition:
                 self.models.score(rows)
 
     def _settle(self, rows: NDArray[np.int64]) -> None:
-        """Mature labels: (score,) learn, then observe what was scored before; in this order."""
+        """Rows whose labels mature: (score,) learn, then observe the scores; in this order."""
         if not rows.size:
             return
         shown = rows[(self.joiner.table.state[rows] & SHOWN) != 0]
@@ -339,9 +339,9 @@ class Partition:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything between two batches, for `restore`: arrays, plain values, and calls that give more of them.
+        """The whole state between two batches, for `restore`: arrays, plain values, and calls that return more of them.
 
-        What changes is copied now, or by the counting thread in its turn; calls are for the thread that writes.
+        Mutable data is copied now, or by the counting thread in order; calls are made by the writing thread.
         """
         return {
             "shared": self.shared,
@@ -364,17 +364,17 @@ class Partition:
     def restore(
         self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64], files: Sequence[RowsFile] = ()
     ) -> None:
-        """Restores what `state` returned, into a partition that has seen nothing (see `Scoreboard.restore`, `Joiner.restore`)."""
+        """Restores what `state` returned, into a new partition (see `Scoreboard.restore`, `Joiner.restore`)."""
         self.joiner.restore(state["joiner"], codes, files)
         for number, leaps in enumerate(self.leaps):
             if "leaps" in state:
                 leaps.restore(state["leaps"][number], codes)
-            else:  # written before there were any
+            else:  # an older checkpoint
                 leaps.begin_at(int(state["joiner"]["newest"][number]))
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.counted.arrivals.restore(state["arrivals"], codes.series)
-        self.counted.joins.restore(state.get("joins", []))  # none: written before there were any
+        self.counted.joins.restore(state.get("joins", []))  # missing from older checkpoints
         if "late" in state:
             self.counted.late.restore(state["late"])
         self.counts.clear()

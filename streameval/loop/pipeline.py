@@ -1,4 +1,4 @@
-"""All partitions of this process, and the snapshot over them. Knows no source and no reader."""
+"""All partitions of this process, and the snapshot over them. Independent of sources and readers."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from streameval.results.user_columns import UserLookup
 from streameval.settings.tree import Settings
 from streameval.store.history.rows import PaneRows, pane_rows
 
-UNWRITTEN_PANES = 4_096  # of a partition, that wait in memory for a history that cannot be written
+UNWRITTEN_PANES = 4_096  # kept in memory for each partition while the history cannot be written
 
 
 class Pipeline:
-    """Takes batches of any partition; `advance` moves on what readers see, `snapshot` shows it. Used by one thread."""
+    """Takes batches of any partition; `advance` updates what readers see, `snapshot` returns it. Used by one thread."""
 
     def __init__(
         self, settings: Settings, clock: Callable[[], float], announcements: Announcements | None = None
     ) -> None:
-        """`clock`: wall-clock seconds; `announcements`: of deploys. Raises ModelError if a configured model cannot be made."""
+        """`clock`: wall-clock seconds; `announcements`: of deploys. Raises ModelError if a configured model cannot be created."""
         self.settings = settings
         self.catalog = Catalog(
             settings.slices.dimensions, settings.slices.max_values, mainline=settings.auction.mainline
@@ -76,21 +76,21 @@ class Pipeline:
         self._idle = IdleInputs(clock, settings.join.idle_timeout / 1000.0)
         self.inputs: tuple[str, ...] = ("impressions", "clicks")  # the source's; set before the first batch
         self.listener: LabelListener | None = None  # is notified of labels; set before the first batch
-        self.on_conflicts: Callable[[Conflicts], None] | None = None  # keeps what was refused for its id
+        self.on_conflicts: Callable[[Conflicts], None] | None = None  # stores what was refused for its id
         self.has_history = False  # panes are kept until `history_rows` is called
-        self.all_heard_from = True  # every partition has been heard from: what is complete is known
+        self.all_heard_from = True  # every partition has been heard from, so it is known which panes are complete
         self.partitions: dict[int, Partition] = {}
         self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the partitions: read, publish
-        self._background = Background()  # one for all partitions: they share the numbering of slices
+        self._background = Background()  # one for all partitions, because they share the numbering of slices
         self._readings: dict[int, Reading] = {}  # by partition
         self._latest = empty_snapshot(clock(), options)
         for model in settings.models:  # fail at the start, not at the first batch
             make_model(model)
 
-    # -- events come ---------------------------------------------------------------------------------------------
+    # -- ingest --------------------------------------------------------------------------------------------------
 
     def take(self, batch: Batch) -> None:
-        """One batch through its partition's loop."""
+        """Takes one batch through its partition's loop."""
         reading = self._readings.setdefault(batch.partition, Reading())
         reading.take(batch)
         part = self.partitions.get(batch.partition)
@@ -114,28 +114,28 @@ class Pipeline:
             reading.invalid["conflicting_id"] += conflicts.count
             if self.on_conflicts is not None:
                 self.on_conflicts(conflicts)
-        if part.counted.ledger.is_full and self.all_heard_from:  # a fast replay, between two calls of `advance`
+        if part.counted.ledger.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
             self._background.wait()
             self._comparisons.advance(self._counted())
 
     def at_once(self) -> Partition:
-        """The partition of a table whose labels are known: it counts without a join (`Partition.count`).
+        """The partition for a table with known labels, which counts without a join (`Partition.count`).
 
-        The table is at hand as a whole, so every score is kept: the AUC is exact however many there are.
+        The whole table is in memory anyway, so every score is kept: the AUC is exact, however many there are.
         """
         part = self.partitions[0] = self._make_partition(0, shared=True)
         part.keep_every_score()
         return part
 
     def users(self) -> Mapping[Series, UserColumns]:
-        """Every user that is kept, by series, as of now."""
+        """The current state of every user that is kept, by series."""
         self._background.wait()
         return self._users.look_up([self.partitions[p].scoreboard.users for p in sorted(self.partitions)])
 
     def tick(self, caught_up: Callable[[], Collection[tuple[str, int]]]) -> None:
-        """Inputs that have been silent for `join.idle_timeout` stop holding their watermark back, and so what is shown.
+        """Marks inputs as idle that have been silent for `join.idle_timeout`, so that they no longer hold the watermark back.
 
-        One of which messages wait is not silent: `caught_up` says at whose end (input, partition) the source stands.
+        An input with unread messages is not silent: `caught_up` returns each (input, partition) that has been read to its end.
         """
         silent = [
             (p, number) for p, number in self._idle.tick() if self.partitions[p].joiner.progress.must_be_asked(number)
@@ -156,13 +156,13 @@ class Pipeline:
         self._background.wait()
         self._users.expire()
 
-    # -- readers look --------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------
 
     def advance(self, complete: bool = True, with_history: bool = True) -> None:
-        """Moves on what readers see to what has been counted: windows, looks of comparisons, panes; forgets what is old.
+        """Updates what readers see to what has been counted: windows, looks of comparisons, panes; drops old panes.
 
-        `complete`: every partition of this process has been heard of; until then no comparison takes a look.
-        `with_history`: also panes and users, and versions retire.
+        `complete`: every partition of this process has been heard from; until then comparisons are not evaluated.
+        `with_history`: also updates panes and users, and retires versions.
         """
         partitions, parts = self._shown()
         now = self._clock()
@@ -216,10 +216,10 @@ class Pipeline:
         )
 
     def compare(self, complete: bool = True) -> tuple[Comparison, ...]:
-        """Moves on comparisons alone, as `advance` does, and lets old panes go: for whoever reads nothing but what comparisons say.
+        """Evaluates only comparisons, and drops old panes, for callers that need nothing else.
 
-        They say it without findings, mixes and early readings. Results, panes and users are not made, which takes most of
-        the time of a snapshot; `snapshot` shows what `advance` left.
+        The readings lack findings, mixes and early readings. Results, panes and users, which take most of the time of
+        `advance`, are not computed; `snapshot` still returns what the last `advance` left.
         """
         _, parts = self._shown()
         if complete:
@@ -228,7 +228,7 @@ class Pipeline:
         return self._comparisons.readings(self._counted(), None)
 
     def snapshot(self, around: Surroundings | None = None) -> Snapshot:
-        """Everything that readers may know, as `advance` left it. `around`: what is known of the source and the disk."""
+        """Everything that readers see, as of the last `advance`. `around`: the state of the source and the disk."""
         around = around or Surroundings()
         known = {name: getattr(around, name) for name in Surroundings.__dataclass_fields__}
         lag = known.pop("lag")
@@ -253,16 +253,16 @@ class Pipeline:
                 out[partition] = pane_rows(part.scoreboard, part.panes, self.catalog, self._slice_rows, panes)
         return out
 
-    # -- partitions come and go ----------------------------------------------------------------------------------
+    # -- partitions are assigned and revoked ---------------------------------------------------------------------
 
     def partition_state(self, partition: int) -> dict[str, Any] | None:
-        """All that is known of a partition between two batches (see `Partition.state`); None: nothing yet."""
+        """The whole state of a partition between two batches (see `Partition.state`); None: none has been read yet."""
         reading = self._readings.get(partition)
         if reading is None:
             return None
         part = self.partitions.get(partition)
         state = None if part is None else part.state()
-        rows = self._background.call(self._slice_rows.known)  # after the counting that may make new ones
+        rows = self._background.call(self._slice_rows.known)  # after counting, which may add new ones
         return {
             **reading.state(),
             "names": self.catalog.names(),
@@ -275,16 +275,16 @@ class Pipeline:
     def restore_partition(
         self, partition: int, state: Mapping[str, Any], files: Sequence[RowsFile] = ()
     ) -> dict[tuple[str, int], int]:
-        """Takes over a partition that this process does not have; returns the offsets to continue from.
+        """Restores a partition that this process does not have; returns the offsets to continue from.
 
-        `files`: of its rows that are on disk. Raises OSError when one cannot be mapped.
+        `files`: of its rows on disk. Raises OSError when one cannot be mapped.
         """
         saved = state["monitor"]
         if saved is not None:
             codes = self.catalog.adopt(state["names"])
             part = self._make_partition(partition, saved["shared"])
             part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes), files)
-            if self.settings.sinks:  # which know of every pane in memory whether they have it
+            if self.settings.sinks:  # they track which panes in memory they have
                 part.every_pane_changed()
             self.partitions[partition] = part
             self._comparisons.restore(state["comparisons"], self._counted())
@@ -294,12 +294,12 @@ class Pipeline:
         return dict(reading.offsets)
 
     def topic_ids(self, partition: int) -> dict[tuple[str, int], str]:
-        """The ids of the topics that the offsets of a partition are of, where known."""
+        """The ids of the topics to which the offsets of a partition refer, where known."""
         reading = self._readings.get(partition)
         return {} if reading is None else dict(reading.topic_ids)
 
     def state_written(self, partition: int) -> None:
-        """Nobody reads what `partition_state` returned any more."""
+        """What `partition_state` returned is no longer read."""
         if partition in self.partitions:
             self.partitions[partition].joiner.state_written()
 
@@ -313,10 +313,10 @@ class Pipeline:
         self._idle.forget(partition)
         self._share_users(len(self.partitions))
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _shown(self) -> tuple[list[Partition], list[PartTotals]]:
-        """The partitions in order, all that they have taken being counted, and their totals."""
+        """The partitions in order, with everything that they have taken counted, and their totals."""
         partitions = [self.partitions[p] for p in sorted(self.partitions)]
         for part in partitions:
             part.show()
@@ -325,7 +325,7 @@ class Pipeline:
         return partitions, totals
 
     def _kept_from(self, end: int) -> int:
-        """The first pane that readers may still ask for; `end`: where windows end."""
+        """The first pane that readers may still request; `end`: where windows end."""
         return end - max(*self._windows, 0, self.settings.join.correction_horizon // self._pane)
 
     def _forget_before(self, pane: int) -> None:
@@ -355,7 +355,7 @@ class Pipeline:
         return [self.partitions[p].counted for p in sorted(self.partitions)]
 
     def _make_partition(self, partition: int, shared: bool) -> Partition:
-        s, share = self.settings, self._share_users(len(self.partitions) + 1)  # as they are assigned all shares shrink
+        s, share = self.settings, self._share_users(len(self.partitions) + 1)  # a new partition shrinks all shares
         return Partition(
             make.policy(s, self.catalog, self._comparisons.gauc_window),
             make.scoreboard(s, self.catalog, self._slice_rows, share),

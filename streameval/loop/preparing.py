@@ -1,8 +1,8 @@
-"""Before the first event is read: compiles or loads kernels, and shows the progress to readers.
+"""Compiles or loads kernels before the first event is read, and shows the progress to readers.
 
-The first start on a machine waits only for what the first batch needs, an eighth of everything, and has the rest
-compiled while it reads. Labels are usually due later; in a backlog, where they are due immediately, the loop compiles
-what it needs together with the helpers.
+The first start on a machine waits only for the kernels that the first batch needs, an eighth of all; helpers compile the
+rest while it reads. Labels are usually due later; in a backlog, where they are due immediately, the loop compiles what it
+needs together with the helpers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from streameval.sources.formats.decode import Decoder
 
 log = logging.getLogger(__name__)
 
-# what starts have compiled (`python -m tests.kernels --record`): for the first batch, and, after an empty line, the rest
+# the kernels that a start compiles (`python -m tests.kernels --record`): for the first batch and, after an empty line, the rest
 KERNELS = Path(__file__).with_name("kernels.jsonl")
-TELL_SECONDS = 1.0  # a warm start is over before
+TELL_SECONDS = 1.0  # before the first report of progress; a start from the cache takes less
 
 Show = Callable[[float | None, str], None]
 
 
 def helped(stop: threading.Event | None = None) -> Compiling:
-    """For a block that compiles what it needs as it needs it; see `Compiling`."""
+    """For a block that compiles kernels as it needs them; see `Compiling`."""
     return Compiling(read_kernels(KERNELS.read_text()), stop=stop)
 
 
@@ -42,11 +42,11 @@ def ready_to_read(
     publisher: Publisher,
     stop: threading.Event | None = None,
 ) -> Iterator[None]:
-    """For the block that reads events: before it, kernels are made ready, and how far that is is published.
+    """For the block that reads events: prepares the kernels before it, and publishes the progress.
 
-    `warm_up` calls them all, or (True) those that the first batch needs. Where these had to be compiled, the block does
-    not wait for the others: helpers compile them in the meantime, and JSON is read by the slow decoder until they have.
-    Raises Interrupted once `stop` is set before the block.
+    `warm_up` calls all kernels, or (True) those that the first batch needs. If these had to be compiled, the block does
+    not wait for the others: helpers compile them meanwhile, and JSON goes through the slow decoder until they are ready.
+    Raises Interrupted if `stop` is set before the block begins.
     """
     first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))
     with Compiling(first, later, few=0, stop=stop) as compiling:
@@ -71,7 +71,7 @@ def _all_ready(decoder: Decoder, json_kernel: bool) -> None:
 
 @contextmanager
 def _told(compiling: Compiling, publisher: Publisher) -> Iterator[None]:
-    """Publishes how far it is, and shows it on a terminal."""
+    """Publishes the progress, and shows it on a terminal."""
     over = threading.Event()
 
     def tell(show: Show | None) -> None:

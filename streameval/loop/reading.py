@@ -1,4 +1,4 @@
-"""How far a partition has been read, and what was lost or invalid: kept beside its counts."""
+"""How far a partition has been read, and which events were lost or invalid."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ REPORTED_FATES = (
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """Impressions that were refused: their id is another model's or version's.
+    """Impressions that were refused because their id belongs to another model or version.
 
-    `places`: in the arrival order of their batch; of those that came with an earlier batch only the number is known.
+    `places`: in the arrival order of their batch. Those from earlier batches are only counted.
     """
 
     count: int
@@ -38,23 +38,23 @@ class Conflicts:
 
 @dataclass(slots=True)
 class Reading:
-    """Of one partition."""
+    """The reading of one partition."""
 
     offsets: dict[Place, int] = field(default_factory=dict)  # the next to read
-    topic_ids: dict[Place, str] = field(default_factory=dict)  # of the topics that the offsets are of, where known
+    topic_ids: dict[Place, str] = field(default_factory=dict)  # of the topics to which the offsets refer, where known
     gaps: Gaps = field(default_factory=Gaps)
     invalid: Counter[str] = field(default_factory=Counter)  # refused events, by reason
     candidates: int = 0  # impressions that were not shown
 
     def take(self, batch: Batch) -> None:
-        """Adds a batch that was read."""
+        """Records a batch that was read."""
         self.invalid.update(batch.invalid)
         self.candidates += len(batch.candidates)
         self.offsets.update(batch.offsets)
         self.topic_ids.update(batch.topic_ids)
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Everything, for a checkpoint."""
         return {
             "offsets": [[topic, number, offset] for (topic, number), offset in self.offsets.items()],
             "topic_ids": [[*place, known] for place, known in self.topic_ids.items()],
@@ -65,7 +65,7 @@ class Reading:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Reading:
-        """What `state` returned; older checkpoints have no ids, no gaps and no candidates."""
+        """From what `state` returned; older checkpoints have no ids, gaps or candidates."""
         return cls(
             {(topic, number): offset for topic, number, offset in state["offsets"]},
             {(topic, number): known for topic, number, known in state.get("topic_ids", [])},
@@ -76,16 +76,16 @@ class Reading:
 
 
 class Telling(Protocol):
-    """What a partition tells of its events."""
+    """The part of a partition that reports its events."""
 
     auctions: LiveAuctions | None
 
     def fates(self) -> Counter[str]:
-        """What became of them, by the names of the report."""
+        """The outcomes of the events, by the names of the report."""
 
 
 def reported(partitions: Sequence[Telling], readings: Iterable[Reading]) -> dict[str, object]:
-    """What became of the events, as reports have it; `candidates` and `auction_skipped` only where there are any."""
+    """The outcomes of events for reports; `candidates` and `auction_skipped` only if there are any."""
     readings = list(readings)
     counts = sum((part.fates() for part in partitions), Counter[str]())
     candidates = sum(reading.candidates for reading in readings)

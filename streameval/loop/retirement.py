@@ -1,4 +1,4 @@
-"""When every version was last seen, and which ones make room for new ones."""
+"""When every version was last seen, and which versions are retired to make room for new ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from streameval.events.batch import Catalog, Series
 from streameval.results.evaluate import ALL
 from streameval.results.result import Result
 
-RETIRE_FROM = 3  # quarters of the versions that can be distinguished; from there on unused ones are retired
+RETIRE_FROM = 3  # quarters of the largest number of versions, at which unused ones are retired
 RETIRE_SECONDS = 30.0
 
 
 class Retirement:
-    """Versions that no pane and no impression in memory is about are retired when there are many; the history keeps them.
+    """Retires versions to which no pane and no impression in memory refers, when there are many; the history keeps them.
 
     Until there are many, the run's results go back to its beginning.
     """
@@ -26,7 +26,7 @@ class Retirement:
         self.last_seen: dict[Series, float] = {}  # wall clock, seconds
 
     def see(self, results: Iterable[Result], now: float) -> None:
-        """A series was seen when its impressions over the run have grown."""
+        """Records the series whose impressions over the run have grown as seen."""
         for result in results:
             if result.window == ALL and result.slice is None:
                 n = result.totals.impressions
@@ -36,19 +36,19 @@ class Retirement:
                     self.last_seen[result.series] = now
 
     def adopt(self, last_seen: Mapping[Series, float]) -> None:
-        """What a partition that comes along knows; what it has counted was not seen just now."""
+        """Adds what a restored partition recorded; impressions that it has counted were not seen just now."""
         for series, seen in last_seen.items():
             self.last_seen[series] = max(seen, self.last_seen.get(series, 0.0))
         self._last_count.clear()
 
     def partition_left(self) -> None:
-        """Counts over the run have shrunk."""
+        """A partition was dropped, so counts over the run have shrunk."""
         self._last_count.clear()
 
     def due(self, in_use: Callable[[], set[int]]) -> list[int]:
-        """The codes to retire now, the longest unseen first. `in_use`: codes that something in memory is about.
+        """The codes to retire now, the longest unseen first. `in_use`: codes to which something in memory refers.
 
-        A series goes with those of its objectives, which hold nothing that it does not hold.
+        A series is retired together with those of its objectives, which have no data without it.
         """
         surplus = len(self._catalog.codes) - RETIRE_FROM * self._catalog.max_series // 4
         if surplus <= 0 or time.monotonic() < self._due:
@@ -60,7 +60,7 @@ class Retirement:
         return [one for code in unused[:surplus] for one in (*self._catalog.objectives_of(code), code)]
 
     def retire(self, code: int) -> None:
-        """Its code may be given to another series."""
+        """Drops a series, whose code may then be assigned to another one."""
         self.last_seen.pop(self._catalog.series[code], None)
         self._last_count.pop(self._catalog.series[code], None)
         self._catalog.retire(code)

@@ -1,4 +1,4 @@
-"""Counting the joiner's rows: for readers and comparisons, as they are shown, mature and change.
+"""Counts the joiner's rows, for readers and comparisons, as they are shown, mature and change.
 
 Columns of the rows are copied in the loop; the counting itself happens in the background, in the order of the calls.
 """
@@ -39,7 +39,7 @@ from streameval.loop.estimates import RowPropensities
 from streameval.process.background import Background
 
 _OF_REQUESTS = ("value", "value_in_time", "position")  # fields that metrics of requests read
-_PIECE = 1 << 15  # rows that are counted at a time, however many mature at once
+_PIECE = 1 << 15  # rows counted at a time, however many mature at once
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class LabelListener:
 
 @contextmanager
 def timed(seconds: defaultdict[str, float], stage: str) -> Iterator[None]:
-    """Adds the wall-clock time inside to a stage."""
+    """Adds the wall-clock time of the block to a stage."""
     begin = time.perf_counter()
     try:
         yield
@@ -69,7 +69,7 @@ class RowCounts:
     requests: Requests
     scoreboard: Scoreboard
     panes: PaneStats
-    counted: Counted  # what comparisons need
+    counted: Counted  # for comparisons
     grace: int  # ms in which online models may have learned (see `Joiner.scored`)
     background: Background
     seconds: defaultdict[str, float]
@@ -85,7 +85,7 @@ class RowCounts:
         self.exposed = ExposedLists(self.scoreboard.overall_layout, self.scoreboard.weights)
 
     def considered(self, batch: Batch) -> None:
-        """Candidates of a batch, before its other events: what was not shown."""
+        """Processes the candidates of a batch, which were not shown, before its other events."""
         if not len(batch.candidates) or (self.auctions is None and self.estimates is None):
             return
         newest, policy = int(self.joiner.progress.newest[0]), self.policy
@@ -97,7 +97,7 @@ class RowCounts:
             self.estimates.considered(found.on_time)
 
     def arrived(self, impressions: Impressions, rows: NDArray[np.int64]) -> None:
-        """Impressions that the joiner has just taken in, as `rows`; those that are late are in no auction."""
+        """Processes impressions that the joiner has just added as `rows`; late ones are in no auction."""
         tell_unread(impressions, self.policy)
         if self.auctions is not None and rows.size:
             on_time = (self.joiner.table.state[rows] & LATE) == 0
@@ -107,7 +107,7 @@ class RowCounts:
             self.auctions.shown(impressions)
 
     def run_auctions(self, watermark: int) -> None:
-        """Runs those that are complete, and adds their sums to panes."""
+        """Runs the auctions that are complete, and adds their sums to panes."""
         if self.auctions is not None:
             with timed(self.seconds, "auctions"):
                 sums = self.auctions.run_due(watermark)
@@ -116,31 +116,31 @@ class RowCounts:
 
     @property
     def auctions_nbytes(self) -> int:
-        """Bytes of the pairs that auctions know."""
+        """Bytes of the auctions' history of pairs."""
         return 0 if self.auctions is None else self.auctions.history.nbytes
 
     def in_auctions(self) -> set[int]:
-        """The series of candidates that wait for their request to be complete."""
+        """The series of candidates whose request is not complete yet."""
         return set() if self.auctions is None else self.auctions.series_in_use()
 
     def state(self) -> dict[str, Any]:
-        """Of auctions and estimates, for `restore`; None: there are none."""
+        """The state of auctions and estimates, for `restore`; None: there are none."""
         return {
             "auctions": None if self.auctions is None else self.auctions.state(),
             "estimates": None if self.estimates is None else self.estimates.state(),
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `state` gave, as far as it is asked for."""
+        """Restores what `state` returned, as far as the settings still need it."""
         if self.auctions is not None and state.get("auctions") is not None:
             self.auctions.restore(state["auctions"], codes)
-        if self.estimates is not None:  # there was one estimate before there were others, with what was counted
+        if self.estimates is not None:  # older checkpoints have a single estimator, in the scoreboard's state
             self.estimates.restore(state.get("estimates") or {"naive_bayes": state["scoreboard"].get("outcomes")})
 
     def count(self, rows: NDArray[np.int64]) -> None:
         """Counts rows that have just matured, and notifies the listener."""
         if self.estimates is not None:
-            closed = self.requests.closed(self.joiner.table.request[rows])  # while an input was silent
+            closed = self.requests.closed(self.joiner.table.request[rows])  # they closed while an input was silent
             self.requests_changed(closed, -1)
             self.estimates.mature(self.joiner, rows)
             self.requests_changed(closed, +1)
@@ -151,7 +151,7 @@ class RowCounts:
         if self.auctions is not None:
             fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
             marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
-            # a click that came too late may be of this batch
+            # a click that arrived after the due time may be in this batch
             due = np.where(labelled.corrected, np.int8(0), labelled.label)
             self.auctions.label(marks, due[fresh], final, labelled.user[fresh])
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
@@ -161,19 +161,19 @@ class RowCounts:
             self.listener.settled(Settled(self.joiner.table.id[rows], labelled.ts, labelled.label, names, scored))
 
     def count_shown(self, rows: NDArray[np.int64], sign: int) -> None:
-        """Counts rows that are shown before they mature, or takes them out again."""
+        """Counts rows that are shown before they mature, or retracts them."""
         labelled = self._labelled(rows)
         self.background.call(self._observe, labelled, self._scored(rows), sign, self._codes(), shown=True)
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected, sign)
 
     def hide(self, rows: NDArray[np.int64]) -> None:
-        """Takes out what was counted of rows for readers before they mature."""
+        """Retracts rows that were counted for readers before they matured."""
         for piece in self.pieces(rows):
             self.count_shown(piece, -1)
         self.joiner.hide(rows)
 
     def correct(self, flips: Flips) -> None:
-        """Labels that changed after maturity, or after they were shown."""
+        """Recounts labels that changed after maturity, or after they were shown."""
         shown = (self.joiner.table.state[flips.rows] & SHOWN) != 0
         if not shown.any():
             self._recount(flips, shown=False)
@@ -183,11 +183,11 @@ class RowCounts:
             self._recount(some, shown=on is shown)
 
     def _recount(self, flips: Flips, shown: bool) -> None:
-        """What was counted is taken out, and counted again as it is now."""
+        """Retracts what was counted of the rows, and counts their current labels."""
         rows = flips.rows
         if not rows.size:
             return
-        rows, first = np.unique(rows, return_index=True)  # an impression's first change holds what was counted
+        rows, first = np.unique(rows, return_index=True)  # an impression's first flip has the label that was counted
         with timed(self.seconds, "correct"):
             table = self.joiner.table
             by_time = np.argsort(table.ts[rows], kind="stable")
@@ -218,7 +218,7 @@ class RowCounts:
                 self.listener.corrected(table.id[rows], after.label)
 
     def requests_changed(self, entries: NDArray[np.int32], sign: int) -> None:
-        """Counts the terms of closed requests, or takes them out."""
+        """Counts the terms of closed requests, or retracts them."""
         if entries.size:
             rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front, both=False)
             if rows.size:
@@ -233,18 +233,18 @@ class RowCounts:
         self.background.call(self._observe_alone, labelled, scored, self._codes())
 
     def count_requests(self, labelled: Labelled, scored: Scored, request: NDArray[np.int32], sign: int = 1) -> None:
-        """Counts whole requests, or takes them out; `request`, ascending, numbers them from 0."""
+        """Counts whole requests, or retracts them; `request`, ascending, numbers them from 0."""
         self.background.call(self._observe_requests, labelled, request, scored, sign, self._codes())
 
     def compute_gauc(self) -> None:
-        """Windows whose labels are complete, or have changed since; before the joiner forgets their rows."""
+        """Computes windows whose labels are complete, or have changed since, before the joiner drops their rows."""
         for late, due in self.counted.gauc.due(self.joiner.progress.firm):
             with timed(self.seconds, "gauc"):
                 some = self.counted.gauc.gather(late, due, self.joiner, list(self.counted.online), self.grace)
                 self.background.call(self.counted.gauc.compute, some)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Rows in order of time, a piece at a time: none so long that its first pane's curves are dropped before its last."""
+        """Rows in order of time, in pieces short enough that the curves of the first pane are not dropped before the last."""
         ts = self.joiner.table.ts[rows]
         start = 0
         while start < rows.size:
@@ -259,7 +259,7 @@ class RowCounts:
     def _further(
         self, labelled: Labelled, scored: Scored, codes: list[NDArray[np.int32]]
     ) -> list[tuple[Labelled, Scored]]:
-        """The same by the labels of objectives."""
+        """The same scores by the labels of further objectives."""
         return [] if self.objectives is None else self.objectives.of(labelled, scored, codes)
 
     def _observe(
@@ -305,7 +305,7 @@ class RowCounts:
         table, whole = self.joiner.table, span(rows)
 
         def column(of: NDArray[Any]) -> NDArray[Any]:
-            return of[rows] if whole is None else of[whole].copy()  # a third of the time
+            return of[rows] if whole is None else of[whole].copy()  # copying a slice takes a third of the time
 
         state = column(table.state)
         label = (state & CLICKED).astype(np.int8)
@@ -325,7 +325,7 @@ class RowCounts:
         )
 
     def _listed(self, rows: NDArray[np.int64]) -> Labelled:
-        """What metrics of requests read of the rows."""
+        """The columns of the rows that metrics of requests read."""
         table, nothing = self.joiner.table, np.empty(0, np.bool_)
         by_propensity = {self.scoreboard.weigh_by, self.scoreboard.strata_by}
         kept = [
@@ -347,7 +347,8 @@ class RowCounts:
         table = self.joiner.table
         table.state[rows] = (table.state[rows] & ~np.uint8(CLICKED)) | labelled.label.astype(np.uint8)
         for i, f in enumerate(self.policy.keep):
-            if table.given[i] and (f.join is not None or f.name not in FIELDS):  # none changes what an impression said
+            # the other fields are the impression's own, which labels do not change
+            if table.given[i] and (f.join is not None or f.name not in FIELDS):
                 table.fields[i, rows] = labelled.fields[f.name]
 
     def _scored(self, rows: NDArray[np.int64]) -> Scored:

@@ -24,7 +24,7 @@ from streameval.store.errors import DamagedError, StoreError
 
 log = logging.getLogger(__name__)
 
-# of a partition, not written yet, at which ingest waits for the disk: segments, and rows that a checkpoint would have to write
+# unwritten segments of a partition, and rows that a checkpoint would have to write, at which ingest waits for the disk
 _MANY_SEGMENTS, _MANY_ROWS = 8, 3 << 18
 
 
@@ -35,15 +35,15 @@ _NOT_MAPPED = (
 
 
 class RowsWork(NamedTuple):
-    """What the writing thread calls, and what the loop calls with the result."""
+    """What the writing thread calls, and what the loop then calls with the result."""
 
     call: Callable[[], Any]
     done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
 
 
 def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
-    """The next job: write a segment of mature rows, or else rows that the next checkpoint would have to write, or else check a
-    file that a restart has found."""
+    """The next job: write a segment of mature rows, or else rows that the next checkpoint would have to write, or else verify a
+    file that was mapped at the restart."""
     rows = RowsToDisk(joiner)
     try:
         rows.map_blocks()
@@ -62,7 +62,7 @@ def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | 
 
 
 def rows_wait(joiner: Joiner) -> bool:
-    """Whether ingest is ahead of the writing thread by more than it can write during a batch."""
+    """Whether the writing thread is so far behind that ingest must wait for it."""
     rows = RowsToDisk(joiner)
     return rows.segments_due >= _MANY_SEGMENTS or rows.unwritten >= _MANY_ROWS
 
@@ -102,7 +102,7 @@ def _put_on_disk(rows: RowsToDisk, files: Checkpoints, written: Future[tuple[Row
 
 
 def _put_aside_if_damaged(rows: RowsToDisk, file: RowsFile | Index, checked: Future[Any]) -> None:
-    """Forgets the rows of a damaged file; a damaged index is rebuilt."""
+    """Drops the rows of a damaged file; a damaged index is rebuilt."""
     try:
         checked.result()
     except (DamagedError, OSError) as error:
@@ -114,13 +114,13 @@ def _put_aside_if_damaged(rows: RowsToDisk, file: RowsFile | Index, checked: Fut
 
 
 def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
-    """Counts the rows of partitions that are on disk, the bytes of their files, and rows that were lost."""
+    """Counts the partitions' rows on disk, the bytes of their files, and rows that were lost."""
     on_disk = [RowsToDisk(part.joiner) for part in partitions]
     files = [file for rows in on_disk for file in rows.segment_files]
     into.rows = sum(file.rows for file in files if not file.lost)
     into.rows_mapped = sum(rows.mapped_rows for rows in on_disk)
     into.rows_bytes = sum(rows.bytes_on_disk for rows in on_disk)
-    into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some are forgotten by now
+    into.rows_lost = max(into.rows_lost, sum(file.rows for file in files if file.lost))  # some may have expired since
 
 
 def files_named(monitor: Mapping[str, Any] | None) -> list[str]:
@@ -158,7 +158,7 @@ def put_named(
     files: Mapping[str, tuple[Mapping[str, Any], int]],
     rows: Sequence[RowsFile],
 ) -> None:
-    """Replaces the names in a partition's state by what they refer to: blocks of rows (`files`, by name) and indexes. Raises StoreError."""
+    """Replaces file names in a partition's state by what they refer to: blocks of rows (`files`, by name) and indexes. Raises StoreError."""
     if monitor is not None:
         joiner = monitor["joiner"]
         joiner["written"] = [
@@ -193,7 +193,7 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
 
 
 def _say_lost(path: Path, rows: int, cause: str) -> None:
-    """Logs what is lost with a file."""
+    """Logs what the loss of a file means."""
     log.error(
         "%s: %s; its %d impressions are lost: late clicks on them will count as unmatched, duplicates of them as new, and what was already counted stays as it is; put the file back and restart to recover them",
         path,

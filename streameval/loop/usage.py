@@ -17,7 +17,7 @@ from streameval.settings.models import ModelSettings
 def partition_states(
     partitions: Mapping[int, Partition], readings: Mapping[int, Reading]
 ) -> tuple[PartitionState, ...]:
-    """How far every partition that is read is, also those of which nothing has been counted."""
+    """The progress of every partition that is read, including those without any counts."""
     return tuple(_state(number, partitions.get(number), readings[number]) for number in sorted(readings))
 
 
@@ -37,7 +37,7 @@ def _state(number: int, part: Partition | None, reading: Reading) -> PartitionSt
 
 
 def budgets(partitions: Iterable[Partition], catalog: Catalog) -> dict[str, float]:
-    """How full every bounded table is, from 0 to 1, the fullest partition's."""
+    """How full every bounded table is, from 0 to 1, in the partition where it is fullest."""
     used = dict.fromkeys(BUDGETS, 0.0)
     for part in partitions:
         used = {name: max(used[name], share) for name, share in part.budget_used().items()}
@@ -48,7 +48,7 @@ def budgets(partitions: Iterable[Partition], catalog: Catalog) -> dict[str, floa
 
 
 def slice_values(catalog: Catalog) -> dict[str, SliceValues]:
-    """How many values every dimension has."""
+    """The number of values of every dimension."""
     return {
         dimension: SliceValues(len(values) - 2, catalog.most_values, catalog.max_values, overflowed)
         for dimension, values, overflowed in zip(catalog.dimensions, catalog.values, catalog.overflowed, strict=True)
@@ -83,6 +83,6 @@ def sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def table_bytes(partitions: Iterable[Partition], beside: Mapping[str, int]) -> dict[str, int]:
-    """Memory by table, as `TABLES` names them; each partition is asked once, for it adds up all its panes. `beside`: what they share."""
+    """Memory by table, as `TABLES` names them. Calls each partition once, since it adds up all its panes. `beside`: shared tables."""
     tables = [part.table_bytes() for part in partitions]
     return {name: sum(one[name] for one in tables) + beside.get(name, 0) for name in TABLES}

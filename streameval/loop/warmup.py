@@ -1,8 +1,8 @@
-"""Every kernel once, on made-up events, before the first real one.
+"""Calls every kernel once, on made-up events, before the first real one.
 
 On the first start on a machine the kernels are compiled, which takes up to a minute, and a monitor that compiles in the
 middle of traffic falls behind and appears dead. So they are compiled beforehand, with a pipeline and a decoder that are
-then discarded: at least those that the first batch needs, as its labels are due later.
+then discarded: at least those that the first batch needs, since its labels are due later.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streameval.loop.pipeline import Pipeline
 from streameval.sketches.narrow import narrow, widen
 from streameval.sources.formats.decode import Decoder
 
-_MANY = 2 * PROMISED + 8  # of a batch, so that either version has placement curves and is compared
-_PLAIN = 8  # of a batch of one version
-_START = 1_000_000_000_000  # ms: long ago, so never refused as from the future
+_MANY = 2 * PROMISED + 8  # impressions of a batch, so that both versions have placement curves and are compared
+_PLAIN = 8  # impressions of a batch of one version
+_START = 1_000_000_000_000  # ms: long ago, so events are never refused for being in the future
 
 
 def first_batch(pipeline: Pipeline, decoder: Decoder) -> None:
-    """Sends some plain impressions of one version, and a click: read, scored and joined. `decoder`: without the kernel of JSON."""
+    """Decodes, scores and joins some plain impressions of one version, and a click. `decoder`: without the JSON kernel."""
     plain = ("type", "impression_id", "ts", "user_id", "model_version", "pclick", "slices", "features")
     impressions = [_impression(f"{_START}-{i}", _START + i, 2 * i, pipeline.catalog.dimensions) for i in range(_PLAIN)]
     events = [{name: one[name] for name in plain} for one in impressions]
@@ -40,7 +40,7 @@ def first_batch(pipeline: Pipeline, decoder: Decoder) -> None:
 
 
 def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
-    """Sends some impressions and clicks the whole way: joined, scored, counted, corrected, evaluated, compared."""
+    """Takes some impressions and clicks all the way: joined, scored, counted, corrected, evaluated, compared."""
     with _muted("streameval.compare.comparisons"):
         _send_all(pipeline, decoder)
     _go_to_disk_and_back()
@@ -48,7 +48,7 @@ def warm_up(pipeline: Pipeline, decoder: Decoder) -> None:
 
 @contextmanager
 def _muted(name: str) -> Iterator[None]:
-    """Mutes a logger: what it would say is about made-up events."""
+    """Mutes a logger, whose messages would be about made-up events."""
     log = logging.getLogger(name)
     before, log.disabled = log.disabled, True
     try:
@@ -69,10 +69,10 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
         _send(pipeline, decoder, events)
 
     first, second = _START, _START + step
-    send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second comes before its impression
-    send(second, [(f"{first}-2", first + 20)])  # too late for its label, which is corrected
+    send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second arrives before its impression
+    send(second, [(f"{first}-2", first + 20)])  # after its label is due, which is then corrected
     pipeline.advance()
-    for later in (2, 4):  # from the third look on the run's AUC is counted on
+    for later in (2, 4):  # from the third look on, the run's AUC is updated incrementally
         send(second + later * step, [])
         pipeline.advance()
     pipeline.finish()
@@ -81,8 +81,8 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
 
 def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]]) -> None:
     values = [json.dumps(event).encode() for event in events]
-    values[0] = values[0].replace(b"item_id", b"item\\u005fid")  # the slow decoder has kernels of its own
-    values[1] = b"[" + values[1] + b"]"  # arrays are taken apart by another one
+    values[0] = values[0].replace(b"item_id", b"item\\u005fid")  # calls the kernels of the slow decoder
+    values[1] = b"[" + values[1] + b"]"  # calls the kernel of arrays
     batch, _ = decoder.messages(
         values,
         [0] * len(values),
@@ -96,7 +96,7 @@ def _send(pipeline: Pipeline, decoder: Decoder, events: list[dict[str, object]])
 
 
 def _go_to_disk_and_back() -> None:
-    """Ids of rows on disk, and numbers of checkpoints."""
+    """Calls the kernels of ids on disk, and of numbers in checkpoints."""
     ids = np.arange(1, 3, dtype=np.uint64)
     ribbon = RibbonMaker(ids.size)
     for some, rows in merged([in_order(ids)]):

@@ -105,7 +105,8 @@ class SparseVector:
     def of(cls, cells: NDArray[np.int64], values: NDArray[np.int64]) -> SparseVector:
         """From cells in any order; values of repeated cells are added."""
         if not bool((cells[1:] > cells[:-1]).all()):
-            order = np.argsort(cells, kind="stable")  # fast, because cells nearly always consist of a few ascending runs
+            # fast, because cells nearly always consist of a few ascending runs
+            order = np.argsort(cells, kind="stable")
             cells, values = cells[order], values[order]
             first = np.flatnonzero(np.diff(cells, prepend=cells[0] - 1))
             cells, values = cells[first], np.add.reduceat(values, first)
