@@ -1,4 +1,4 @@
-"""The outcome of a batch, apart from its rows."""
+"""The outcomes of a batch's events, apart from its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streameval.join.policy import CLICKED, CORRECTED
 
 @dataclass(frozen=True, slots=True)
 class Flips:
-    """Labels that changed after they had matured: what stood before, by row."""
+    """Labels that changed after they had matured: the previous values, by row."""
 
     rows: NDArray[np.int64]
     was_clicked: NDArray[np.bool_]
@@ -24,9 +24,9 @@ class Flips:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Of a batch, times and keys (see `kernel`): its clicks; clicks that met their impression, with the key at which both
-    had come; impressions that were refused, because their id is another version's; impressions that turned positive after
-    their label was due, with the key of the click.
+    """Times and keys (see `kernel`) of a batch's clicks; of clicks that found their impression, with the key at which both
+    had arrived; of impressions refused because their id belongs to another version; and of impressions that became positive
+    after their label was due, with the key of the click.
     """
 
     clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -36,13 +36,13 @@ class Fates:
 
 
 def flips_of(out: kernel.Outcome, flips: int) -> Flips:
-    """The first `flips` that the kernel has written."""
+    """The first `flips` flips that the kernel wrote."""
     was = out.flip_state[:flips]
     return Flips(out.flip_row[:flips], (was & CLICKED) != 0, out.flip_fields[:, :flips], (was & CORRECTED) != 0)
 
 
 def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
-    """`refused`: which impressions were, and with which keys."""
+    """`refused`: the refused impressions, by number; `refused_key`: their keys."""
     found, fixed = slice(out.counters[kernel.FOUND]), slice(out.counters[kernel.FIXED])
     return Fates(
         (batch.clicks.ts, out.click_key),
@@ -53,14 +53,14 @@ def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refu
 
 
 class Judged:
-    """The times of matched clicks, and of those given up, until they are taken."""
+    """Collects the times of matched clicks, and of those given up, until they are taken."""
 
     def __init__(self) -> None:
         self._found: list[NDArray[np.int64]] = []
         self._lost: list[NDArray[np.int64]] = []
 
     def add(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
-        """Of some clicks, ms."""
+        """Adds the times of some clicks, ms."""
         self._found.append(found)
         self._lost.append(lost)
 

@@ -16,20 +16,20 @@ from streameval.sketches.directory import mix
 
 
 class HeldColumns(NamedTuple):
-    """Clicks [0, end) that wait, with room for more."""
+    """Waiting clicks [0, end), with room for more."""
 
     id: NDArray[np.uint64]
     ts: NDArray[np.int64]
     key: NDArray[np.int64]  # see `kernel`
     fields: NDArray[np.float64]  # [fields, clicks]; NaN: absent
-    taken: NDArray[np.bool_]  # its impression came
+    taken: NDArray[np.bool_]  # its impression has arrived
     places: NDArray[np.int32]  # the index of ids
     end: int
 
 
 @numba.njit(inline="always")
 def enter_held(index: NDArray[np.int32], wanted: np.uint64, at: int) -> None:
-    """Enters the held click `at` under its id; a place holds the click's position + 1, 0 is free."""
+    """Enters the held click `at` under its id; a place holds the click's position + 1, or 0 if it is free."""
     mask = np.uint64(index.size - 1)
     h = mix(wanted) & mask
     while index[h] != 0:
@@ -44,16 +44,16 @@ def _enter_all(index: NDArray[np.int32], ids: NDArray[np.uint64], end: int) -> N
 
 
 class HeldClicks:
-    """Columns of clicks in order of arrival (capacity may exceed what is used), and an index of their ids."""
+    """Columns of clicks in order of arrival (with spare capacity), and an index of their ids."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        """`fields`: those of clicks that rows keep."""
+        """`fields`: the fields of clicks that rows keep."""
         self._names = [field.name for field in fields]
         self.id = np.empty(256, np.uint64)
         self.ts = np.empty(256, np.int64)
         self.key = np.empty(256, np.int64)  # see `kernel`
         self.fields = np.empty((len(self._names), 256), np.float64)  # NaN: absent
-        self.taken = np.zeros(256, np.bool_)  # its impression came
+        self.taken = np.zeros(256, np.bool_)  # its impression has arrived
         self.index = np.zeros(1024, np.int32)
         self.end = 0
         self._oldest = FOREVER
@@ -69,7 +69,7 @@ class HeldClicks:
         return HeldColumns(self.id, self.ts, self.key, self.fields, self.taken, self.index, self.end)
 
     def reserve(self, more: int, most: int) -> NDArray[np.int64]:
-        """Makes room for `more` clicks. Beyond `most` the oldest are given up; returns their times."""
+        """Makes room for `more` clicks. If there are more than `most`, the oldest are given up; returns their times."""
         if self.end + more <= self.id.size and (self.end + more) * 3 <= self.index.size * 2:
             return np.empty(0, np.int64)
         keep = np.flatnonzero(~self.taken[: self.end])
@@ -97,8 +97,8 @@ class HeldClicks:
             self.end = end
 
     def expire(self, before: int, key: int = FOREVER) -> NDArray[np.int64]:
-        """Gives up the clicks of time `before` or earlier, of those with a smaller key; returns the times of those that
-        found no impression.
+        """Gives up clicks with a time of at most `before` and a key less than `key`; returns the times of those that found
+        no impression.
         """
         if self._oldest > before:
             return np.empty(0, np.int64)
@@ -109,7 +109,7 @@ class HeldClicks:
         return times
 
     def waiting_between(self, start: int, end: int) -> int:
-        """How many of times in [start, end) still have no impression."""
+        """How many clicks with a time in [start, end) still have no impression."""
         ts = self.ts[: self.end]
         return int(np.count_nonzero(~self.taken[: self.end] & (ts >= start) & (ts < end)))
 
@@ -120,7 +120,7 @@ class HeldClicks:
         return {"id": self.id[keep], "ts": self.ts[keep], "key": self.key[keep], "fields": fields}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes over what `state` gave, into a table without clicks."""
+        """Restores what `state` returned, into a table without clicks."""
         n = len(state["id"])
         self.reserve(n, n)
         for name in ("id", "ts", "key"):

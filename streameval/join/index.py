@@ -1,8 +1,8 @@
-"""Ids to rows, at 4 bytes per slot (6 to 16 per id): open addressing; of several rows with an id the newest wins.
+"""The index from ids to rows: open addressing, 4 bytes per slot (6 to 16 per id); of several rows with an id the newest is found.
 
 A slot holds tag << bits | number. The number is row + shift, so 0 stays free and the index need not change when rows
-move to the front; rows before `front` are forgotten and ignored. The tag is as much of the id's hash as fits beside the
-number: slots of other ids are skipped without reading their ids from memory.
+move to the front; rows before `front` have been dropped and are ignored. The tag is as much of the id's hash as fits beside
+the number: slots of other ids are skipped without reading their ids from memory.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from streameval.sketches.directory import mix
 
-_BIG = 1 << 20  # places; up to here the index grows by 4
+_BIG = 1 << 20  # places; up to this size the index grows by a factor of 4
 
 
 class Places(NamedTuple):
     """The index as kernels read it."""
 
     places: NDArray[np.uint32]
-    bits: np.uint64  # of a place that are its number
+    bits: np.uint64  # of a place that hold its number
     shift: int
 
 
 class LiveNumbers(NamedTuple):
-    """Which row a number stands for, and which rows are live; no arrays, so it may be read in a loop."""
+    """Converts numbers to rows, and tells which rows are live; without arrays, so it can be read in a loop."""
 
     bits: np.uint64  # see `Places`
     shift: int
@@ -43,7 +43,7 @@ def _entry(hashed: np.uint64, bits: np.uint64, number: int) -> np.uint32:
 def find(
     places: NDArray[np.uint32], live: LiveNumbers, ids: NDArray[np.uint64], wanted: np.uint64, hashed: np.uint64
 ) -> tuple[int, np.uint64]:
-    """(the newest live row of an id, -1: none; the free place where the id would be entered); `hashed`: its mix."""
+    """(the newest live row of an id, -1: none; the free place where the id would be entered); `hashed`: `mix` of the id."""
     bits, shift, front = live
     mask = np.uint64(places.size - 1)
     low = (np.uint64(1) << bits) - np.uint64(1)
@@ -70,7 +70,7 @@ def find_around(
     wanted: np.uint64,
     key: int,
 ) -> tuple[int, int]:
-    """(the newest live row of an id that came by `key`, the oldest that came after it); -1: none. See `kernel`."""
+    """(the newest live row of an id that arrived by `key`, the oldest that arrived after it); -1: none. See `kernel`."""
     hashed = mix(wanted)
     bits, shift, front = live
     mask = np.uint64(places.size - 1)
@@ -122,7 +122,7 @@ class IdIndex:
     """The places, and the numbers that the kernels need to read them."""
 
     def __init__(self) -> None:
-        self.used = 0  # places in use, by forgotten rows too
+        self.used = 0  # places in use, including those of dropped rows
         self._allocate(4096, 0)
 
     @property
@@ -131,11 +131,11 @@ class IdIndex:
         return Places(self.places, self.bits, self.shift)
 
     def fetch(self, wanted: NDArray[np.uint64]) -> None:
-        """Touches what looking up a batch's ids will touch: many cache misses at once cost little more than one."""
+        """Reads the places that looking up a batch's ids will read: many cache misses at once cost little more than one."""
         _fetch(self.places, wanted)
 
     def reserve(self, more: int, ids: NDArray[np.uint64], front: int, end: int) -> None:
-        """Makes room for `more` ids after the rows [front, end), which are those that it holds from then on if it is rebuilt."""
+        """Makes room for `more` ids after the rows [front, end); if the index is rebuilt, it then holds only these rows."""
         if (self.used + more) * 3 <= self.places.size * 2 and self.shift + end + more <= 1 << int(self.bits):
             return
         live, size = end - front, self.places.size
@@ -146,7 +146,7 @@ class IdIndex:
         _enter_all(self.columns, ids, front, end)
 
     def fill(self, ids: NDArray[np.uint64], front: int, end: int) -> None:
-        """Enters rows [front, end) into an index without any."""
+        """Enters rows [front, end) into an empty index."""
         self._allocate(self.places.size, front)
         self.reserve(end - front, ids, front, front)
         self.used = end - front

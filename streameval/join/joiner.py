@@ -1,14 +1,14 @@
 """Impressions + clicks -> labelled impressions, in event time. Columnar, bounded, never reads a clock.
 
 Two inputs are two logs, and the outcome of an event is a function of them alone (see `kernel`). So labels mature when
-*both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while an input is silent and
-the other is not: for readers, impressions up to it can be `show`n as they are, until they mature.
+*both* have passed the end of the window: `Progress.firm`. The watermark is further ahead while one input is silent and
+the other is not: impressions up to it can be shown to readers with their current labels (`show`), until they mature.
 
-An impression matures when `firm` passes its time + attribution window. It costs 57 bytes here (61 with very many slice
+An impression matures when `firm` passes its time + attribution window. It takes 57 bytes here (61 with very many slice
 combinations; 1 once its file is mapped, see `cold.written`), 6 to 16 in the id index, 16 for every online model's score, and
-what its features take until it matures.
-Rows are in arrival order in parallel arrays (`Table`); what varies in length is kept by `Runs`, which give out the
-mature rows in (time, arrival) order. `kernel` decides the outcome of every event.
+the memory of its features until it matures.
+Rows are in arrival order in parallel arrays (`Table`); `Runs` have what varies in length, and return mature rows in
+(time, arrival) order. `kernel` decides the outcome of every event.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Joiner:
         self.written = WrittenRows(policy.segment_rows)
         self.table = Table.allocate(1024, policy, online_models, self.cold.any)
         self._index = IdIndex()
-        self._start = 0  # rows before it are forgotten
+        self._start = 0  # rows before it have been dropped
         self._end = 0
-        self._touched = 0  # rows of the table that have been written to
+        self._touched = 0  # rows of the table that have ever been written to
         self.runs = Runs()  # of the live rows
         self._labels = Maturity(policy, self.runs, self.progress, self.counts)
         self._times = RowTimes()
@@ -74,13 +74,13 @@ class Joiner:
         self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
         self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(4)))  # of the last batch
-        self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch's impressions, when there were any
-        self._shown = False  # a checkpoint may still read the table's columns: rows must not move within them
+        self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch that had new impressions
+        self._shown = False  # whether a checkpoint may still read the table's columns: rows must not move within them
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def add(self, batch: Batch) -> tuple[NDArray[np.int64], Flips]:
-        """Joins a batch. Returns the rows of its new impressions, and the mature labels that its clicks changed."""
+        """Joins a batch. Returns the rows of its new impressions, and mature labels that its clicks changed."""
         imp, clk = batch.impressions, batch.clicks
         self._reserve(len(imp), len(clk))
         start, index, held = self._end, self._index, self._held
@@ -123,34 +123,34 @@ class Joiner:
         return rows, flips_of(out, flips)
 
     def _columns(self, fields: int) -> kernel.RowColumns:
-        """The table as the kernel sees it, with the fields of clicks."""
+        """The table as the kernel reads it, with the fields of clicks."""
         t = self.table
         return kernel.RowColumns(t.id, t.ts, t.behind, t.state, t.fields[:fields], self._start, self._end)
 
     def mature(self, watermark: int) -> NDArray[np.int64]:
-        """Rows whose attribution window ends at or before the watermark and that were not returned before.
+        """Matures and returns the rows whose attribution window ends at or before the watermark.
 
         In order of time, then of arrival.
         """
         return self._labels.take_due(self.table, watermark)
 
     def show(self) -> NDArray[np.int64]:
-        """Rows that the watermark has passed, but not `firm`, and that were not returned here before; in order of time.
+        """Marks and returns rows that the watermark has passed, but `firm` has not, and that are not shown yet; in order of time.
 
         They count as matured for readers, with their current labels; `mature` returns them again.
         """
         return self._labels.show(self.table, self._end)
 
     def hide(self, rows: NDArray[np.int64]) -> None:
-        """Rows that `show` returned, and that have not matured, may be returned there again."""
+        """Undoes `show` for rows that have not matured; it may return them again."""
         self._labels.hide(self.table, rows)
 
     def forget(self) -> None:
-        """Drops what the correction horizon has passed: rows, and held clicks that nothing claimed."""
+        """Drops rows and held clicks that are older than the correction horizon."""
         horizon, progress = self.policy.correction_horizon, self.progress
         if progress.inputs == 1:
             self._give_up(self._held.expire(progress.firm - horizon))
-        else:  # every impression to come has a key of the newest one at least, so it comes after these
+        else:  # future impressions have at least the key of the newest one, so they come after these clicks
             newest = int(progress.newest[0])
             self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
             self._give_up(self._held.expire(progress.given_up - horizon))
@@ -172,11 +172,11 @@ class Joiner:
         self.cold.forget_before(self.table, self._start)
 
     def pressure_watermark(self) -> int:
-        """The watermark that brings the pending impressions under the limit: NEVER while they are."""
+        """The watermark at which enough pending impressions mature to meet the limit; NEVER while it is met."""
         return self._labels.pressure_watermark(self.table, self.outside_segments, self.known)
 
     def finish(self) -> None:
-        """The stream has ended: the watermark goes to infinity and clicks still held are unmatched."""
+        """The stream has ended: the watermark advances to infinity, and clicks still held are unmatched."""
         self.progress.finish()
         self._give_up(self._held.expire(FOREVER))
 
@@ -184,23 +184,23 @@ class Joiner:
 
     @property
     def pending(self) -> int:
-        """Impressions whose label is not mature, nor shown."""
+        """Impressions whose label is neither mature nor shown."""
         return self.known - self._labels.mature - self._labels.shown
 
     def pending_rows(self, most: int) -> NDArray[np.int64]:
-        """The newest rows whose label is not mature, at most `most`, in order of arrival (among the newest `4 * most` rows)."""
+        """Up to `most` of the newest rows whose label is not mature, in order of arrival (among the newest `4 * most` rows)."""
         first = max(self.cold.end(self._start), self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
         return rows[max(0, rows.size - most) :]
 
     def shown_since(self, ts: int) -> NDArray[np.int64]:
-        """Rows in memory of that time, ms, or later."""
+        """Rows in memory with a time of at least `ts`, ms."""
         first = self.cold.end(self._start)
         return np.flatnonzero(self.table.ts[first : self._end] >= ts) + first
 
     @property
     def waiting(self) -> int:
-        """The first row that waits for its label: all before it are mature."""
+        """The first row whose label is pending: all before it are mature."""
         first = self.runs.first_waiting
         return self._end if first is None else first
 
@@ -211,12 +211,12 @@ class Joiner:
 
     @property
     def in_memory(self) -> int:
-        """Those of them that are in no segment."""
+        """Known impressions that are in no segment."""
         return self._end - self.cold.end(self._start)
 
     @property
     def outside_segments(self) -> slice:
-        """The rows that are in no segment; their immutable columns may be in files, too."""
+        """The rows that are in no segment; their immutable columns may be in files nevertheless."""
         return slice(self.cold.end(self._start), self._end)
 
     @property
@@ -225,21 +225,21 @@ class Joiner:
         return self._held.waiting_between(NEVER, FOREVER)
 
     def series_in_use(self) -> set[int]:
-        """The series that rows here have, logged or shadow."""
+        """The series of all rows, logged or shadow."""
         here = np.unique(self.table.series[self.cold.end(self._start) : self._end])
         return set(here.tolist()) | self.runs.shadow_series() | self.cold.series()
 
     @property
     def front(self) -> int:
-        """The first row that is still known."""
+        """The first known row."""
         return self._start
 
     def rows_between(self, low: int, high: int) -> NDArray[np.int64]:
-        """[n, 2]: from which row up to which all known rows of times [low, high), in ms, are; others are among them."""
+        """[n, 2]: ranges of rows that contain all known rows with times in [low, high), in ms, and others."""
         return self._times.between(low, high, self._start, self._end)
 
     def overdue_clicks(self, since: int = NEVER) -> int:
-        """Held clicks from `since` on that are older than the watermark: their impression should have come by now."""
+        """Held clicks from `since` on that are older than the watermark: their impression should have arrived by now."""
         return self._held.waiting_between(since, self.progress.watermark)
 
     def take_conflicts(self) -> NDArray[np.int32]:
@@ -256,7 +256,7 @@ class Joiner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows, the indexes and the held clicks, features apart; room never touched takes none, nor do files."""
+        """Bytes of the rows, the indexes and the held clicks, without features, pages never written to, and files."""
         row = sum(column.itemsize for column in self.table.columns().values())
         rows = self._touched - sum(segment.file.rows for segment in self.cold.segments)
         rows_bytes = row * rows - self.written.mapped_bytes(self.table, self.outside_segments)
@@ -267,7 +267,7 @@ class Joiner:
     def state(self, scores_change: bool) -> dict[str, Any]:
         """Everything, for `restore`: copies of mutable data, views of immutable data.
 
-        `scores_change`: online scores are still to be written to rows that are here (`score_at = "label"`).
+        `scores_change`: online scores of these rows may still be written (`score_at = "label"`).
         """
         self._shown = True
         table, first, base = self.table, self.cold.end(self._start), self.cold.base(self._start)
@@ -290,7 +290,7 @@ class Joiner:
         self._shown = False
 
     def restore(self, state: Mapping[str, Any], codes: Codes, files: Sequence[RowsFile] = ()) -> None:
-        """Takes over what `state` gave, into a joiner without rows; `files`: those of the rows that it says are on disk.
+        """Restores what `state` returned, into a joiner without rows; `files`: those of the rows that were on disk.
 
         Raises OSError when a file cannot be mapped.
         """
@@ -317,7 +317,7 @@ class Joiner:
             self._start = state["cold"]["front"]
         self._times.add(first, table.ts[here])
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _give_up(self, clicks: NDArray[np.int64]) -> None:
         self.counts["unmatched_clicks"] += clicks.size
@@ -345,13 +345,13 @@ class Joiner:
             live, here = self._end - self.cold.front(self._start), not self._shown and not self.cold.any
             if here and self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
-            else:  # untouched room takes no memory
+            else:  # pages never written to take no memory
                 self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online, self.cold.any))
         self._index.reserve(impressions, self.table.id, self.cold.end(self._start), self._end)
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 
     def _move(self, to: Table) -> None:
-        """Moves the rows to the front of a table (maybe the same) and renumbers them: live ones from 0, if none is on disk."""
+        """Moves the rows to the front of a table (possibly the same) and renumbers them: from 0, if none are on disk."""
         shift, first = self.cold.front(self._start), self.cold.end(self._start)
         to.given[:] = self.table.given
         self.written.move(self.table, to, slice(first, self._end), shift)

@@ -1,17 +1,17 @@
 """The join itself: one batch, event by event.
 
-An event's *key* is the newest time in its log up to it, itself included: impressions have a log and clicks have one,
-unless they share it. Merged by key (impressions first where keys are equal), the events of both have one well-defined
-order, and an event's outcome is decided against the watermark at that point: its key minus the lateness. So outcomes
-are a function of the two logs. They do not depend on how the stream was divided into batches, nor on how far one log
-was read ahead of the other: the keys tell whether a click's impression had already arrived, and vice versa.
+An event's *key* is the newest time in its log up to and including it; impressions and clicks have one log each, unless
+they share one. Merged by key (impressions first where keys are equal), the events of both have one well-defined order, and
+an event's outcome is decided against the watermark at that point: its key minus the lateness. So outcomes are a function
+of the two logs. They depend neither on how the stream is divided into batches, nor on how far one log is read ahead of the
+other: the keys tell whether a click's impression had already arrived, and vice versa.
 
-- an impression seen before (same id, inside the correction horizon) is a duplicate; one older than the watermark less
-  the horizon is expired; one older than the watermark is late, and counted where it belongs;
-- a click finds its impression or is held until the impression comes; held past the horizon it is unmatched;
-- a click later than the attribution window (by its own time) is late and changes nothing, and one earlier than the
-  impression by more than the lateness is early: clocks are that far apart at most, so it is no click on it;
-- one in time makes the impression positive, once; in time but arriving after maturity it is a correction.
+- an impression seen before (same id, within the correction horizon) is a duplicate; one older than the watermark minus
+  the horizon is expired; one older than the watermark is late, and is counted in the pane of its own time;
+- a click finds its impression or is held until the impression arrives; one held past the horizon is unmatched;
+- a click after the attribution window (by its own time) is late and changes nothing; one before the impression by more
+  than the lateness is early: clocks differ by at most that, so it cannot be a click on this impression;
+- a click in time makes the impression positive, once; if it arrives after maturity, it is a correction.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MATCHED, DUPLICATE_CLICKS, UNMATCHED, LATE_CLICKS, FIXED = 3, 4, 5, 6, 7
 FOUND, LOST = 8, 9  # clicks whose times were written to found_ts and lost_ts
 EARLY_CLICKS = 10
 COUNTERS = 11
-COUNTED = {  # by the name that they are counted under
+COUNTED = {  # by the name of the count
     "duplicate_impressions": DUPLICATE_IMPRESSIONS,
     "expired_impressions": EXPIRED,
     "late_impressions": LATE_IMPRESSIONS,
@@ -47,16 +47,16 @@ COUNTED = {  # by the name that they are counted under
 }
 
 
-MOST_BEHIND = (1 << 32) - 1  # ms, 49 days: further back than that nobody looks for an impression
+MOST_BEHIND = (1 << 32) - 1  # ms, 49 days: the most that a row can store
 
 
 class ImpressionColumns(NamedTuple):
     """Impressions of the batch."""
 
-    order: NDArray[np.int32]  # place in the batch, clicks counted in
+    order: NDArray[np.int32]  # place in the batch, among impressions and clicks
     id: NDArray[np.uint64]
     ts: NDArray[np.int64]
-    label: NDArray[np.int8]  # -1: not known
+    label: NDArray[np.int8]  # -1: unknown
 
 
 class ClickColumns(NamedTuple):
@@ -69,7 +69,7 @@ class ClickColumns(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """The table: rows [front, end) are live, and there is room for more."""
+    """The table: rows [front, end) are live, with room for more behind them."""
 
     id: NDArray[np.uint64]
     ts: NDArray[np.int64]
@@ -81,22 +81,22 @@ class RowColumns(NamedTuple):
 
 
 class ColdRowsFound(NamedTuple):
-    """Known rows of the batch's ids that `Places` does not hold, -1: none; of no length: no id has any."""
+    """Known rows of the batch's ids that are not in `Places`, -1: none; all empty if no id has one."""
 
     shown: NDArray[np.int64]  # by impression: the newest
-    before: NDArray[np.int64]  # by click: the newest that had come by the click's key
-    after: NDArray[np.int64]  # by click: the oldest that came after it
+    before: NDArray[np.int64]  # by click: the newest that had arrived by the click's key
+    after: NDArray[np.int64]  # by click: the oldest that arrived after it
 
 
 class KnownIds(NamedTuple):
-    """Where rows are that have the ids of a batch."""
+    """Where to find the rows with the ids of a batch."""
 
     places: Places
     cold: ColdRowsFound
 
 
 class Rules(NamedTuple):
-    """The policy, in ms, and by field how clicks join (`events.fields.Join`) and what an impression without any has."""
+    """The policy, in ms, and by field how clicks join (`events.fields.Join`) and the value without clicks (`start`)."""
 
     window: int
     lateness: int
@@ -119,20 +119,20 @@ def rules_of(policy: JoinPolicy) -> Rules:
 
 
 class Outcome(NamedTuple):
-    """What is written: room for the worst case, and how much of it was used in `counters` or returned."""
+    """Output of the kernel: room for the worst case; `counters` and the return values say how much of it was used."""
 
     accepted: NDArray[np.int32]  # impressions that became rows
-    flip_row: NDArray[np.int64]  # flips: the row, and what stood there before
+    flip_row: NDArray[np.int64]  # flips: the row, and its previous state and fields
     flip_state: NDArray[np.uint8]
     flip_fields: NDArray[np.float64]  # [fields, flips]
     click_key: NDArray[np.int64]  # of every click
     found_ts: NDArray[np.int64]
     found_key: NDArray[np.int64]
     lost_ts: NDArray[np.int64]
-    # of impressions whose label was due when their first click came, and the key of that click
+    # of impressions whose label was due when their first click arrived, and the key of that click
     fixed_ts: NDArray[np.int64]
     fixed_key: NDArray[np.int64]
-    repeated: NDArray[np.int32]  # impressions seen before: which, the row, the key
+    repeated: NDArray[np.int32]  # impressions seen before: their number, the row of the first, the key
     repeated_row: NDArray[np.int64]
     repeated_key: NDArray[np.int64]
     counters: NDArray[np.int64]
@@ -140,7 +140,7 @@ class Outcome(NamedTuple):
 
 
 def room_for(impressions: int, clicks: int, held: int, fields: int, delays: NDArray[np.int64]) -> Outcome:
-    """Room for what a batch can come to."""
+    """Room for the outcome of a batch."""
     return Outcome(
         accepted=np.empty(impressions, np.int32),
         flip_row=np.empty(clicks, np.int64),
@@ -162,8 +162,8 @@ def room_for(impressions: int, clicks: int, held: int, fields: int, delays: NDAr
 
 @numba.njit(inline="always")
 def _joined(rule: int, old: float, new: float, first: bool, due: bool) -> float:
-    """The field of an impression after a click that has `new`; `first`: no click has counted before; `due`: its label was
-    due when the click came."""
+    """The field of an impression after a click with the value `new`; `first`: no click has counted before; `due`: its label
+    was due when the click arrived."""
     if np.isnan(new) or (due and rule == Join.LARGEST_IN_TIME):
         return old
     if rule == Join.SUM:
@@ -187,7 +187,7 @@ def _count_delay(delays: NDArray[np.int64], edges: NDArray[np.float64], ms: int)
 
 @numba.njit(inline="always")
 def _judge(flags: np.uint8, shown: int, clicked: int, window: int, lateness: int) -> tuple[int, bool]:
-    """(what a click on an impression counts as, whether its fields count)."""
+    """(the counter of a click on an impression, whether its fields count)."""
     if clicked + lateness < shown:
         return EARLY_CLICKS, False
     if flags & KNOWN:
@@ -207,7 +207,7 @@ def _note(
     lost_ts: NDArray[np.int64],
     counters: NDArray[np.int64],
 ) -> None:
-    """Counts a click that was judged; `met`: the key at which both it and its impression had come."""
+    """Counts a click by its outcome; `met`: the key at which both it and its impression had arrived."""
     counters[fate] += 1
     if fate == EARLY_CLICKS:
         lost_ts[counters[LOST]] = clicked
@@ -221,7 +221,7 @@ def _note(
 def _first_click(
     delay: int, corrects: bool, counters: NDArray[np.int64], delays: NDArray[np.int64], edges: NDArray[np.float64]
 ) -> np.uint8:
-    """Counts the click that made an impression positive; returns the flags that it gets. `corrects`: the label was mature."""
+    """Counts the click that makes an impression positive; returns the flags to set. `corrects`: the label was due."""
     _count_delay(delays, edges, delay)
     if corrects:
         counters[FIXED] += 1
@@ -240,8 +240,8 @@ def join_batch(
     held: HeldColumns,
     out: Outcome,
 ) -> tuple[int, int, int]:
-    """One batch, event by event in arrival order. Returns (end of rows, end of held clicks, flips)."""
-    # arrays out of tuples once: within the loop each would count a reference
+    """Joins one batch, event by event in arrival order. Returns (end of rows, end of held clicks, flips)."""
+    # unpacked once: taking arrays out of tuples in the loop would count references
     i_order, i_id, i_ts, i_label = imp
     c_order, c_id, c_ts, c_fields = clk
     ids, ts, behind, state, fields, front, end = rows
@@ -260,7 +260,7 @@ def join_batch(
     c = 0
     flips = 0
     n = 0
-    click_input = newest.size - 1  # the same input as the impressions' when they share one
+    click_input = newest.size - 1  # the same as that of impressions if they share one
     while i < i_id.size or c < c_id.size:
         if c >= c_id.size or (i < i_id.size and i_order[i] < c_order[c]):
             shown = i_ts[i]
@@ -295,7 +295,7 @@ def join_batch(
                 for f in range(rule.size):
                     fields[f, row] = start[f]
                 enter(places, bits, place, hashed, row + shift)
-                # clicks that were read first
+                # clicks that were read before their impression
                 mask = np.uint64(h_places.size - 1)
                 h = hashed & mask
                 while h_places[h] != 0:
@@ -330,9 +330,9 @@ def join_batch(
             row, later = find_around(places, live, ids, ts, behind, c_id[c], key)
             if cold_before.size:
                 row = max(row, cold_before[c])
-                later = cold_after[c] if cold_after[c] >= 0 else later  # on disk are the oldest
+                later = cold_after[c] if cold_after[c] >= 0 else later  # rows on disk are older
             came_after = row >= 0 and ts[row] + horizon > watermark
-            if not came_after:  # in the merged order the click waits, if its impression is here already
+            if not came_after:  # in merged order the impression comes after the click, even if it was read before
                 row = later
             if came_after or (row >= 0 and clicked + horizon > ts[row] + np.int64(behind[row]) - lateness):
                 was = state[row]
@@ -357,7 +357,7 @@ def join_batch(
                     flip_row[flips] = row
                     flip_state[flips] = was
                     flips += 1
-                if flags != was:  # a page that is written to is in memory
+                if flags != was:  # writing would copy a mapped page to memory
                     state[row] = flags
             elif clicked + horizon <= watermark and (click_input == 0 or key < newest[0]):
                 counters[UNMATCHED] += 1

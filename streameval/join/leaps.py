@@ -1,19 +1,18 @@
 """Quarantines events whose time leaps ahead of their stream, until the stream catches up. Runs before the joiner.
 
-One impression dated two days ahead would move the watermark with it, and everything that arrives in these two days
-would be expired. So an event that is further ahead of the newest one before it than the correction horizon waits, until
+One impression dated two days ahead would advance the watermark by two days, and everything that arrives during these days
+would be expired. So an event that is ahead of the newest one before it by more than the correction horizon waits until
 
 - the stream has reached its time; or
-- `ENOUGH` others are as far ahead (or as many as the stream has had events at all, if fewer): then it was no error but
-  a gap, and all that waited continues. An event that is not ahead takes one from their number, so that clocks that are
-  wrong here and there never get a majority.
+- `ENOUGH` others are as far ahead (or as many as the stream has had events at all, if fewer): then it was not an error but
+  a gap, and all waiting events continue. Every event that is not ahead takes one off their number, so that a few wrong
+  clocks never get a majority.
 
-A stream begins with two events that agree, or the second of which is later: the first alone may be the one that is
-wrong. At the end of the log what still waits is rejected, except for two or more events with which the log ends: these
-are a gap, too.
+A stream begins with two events that agree, or the second of which is later: the first one alone may be wrong. At the end of
+the log, waiting events are rejected, unless the log ends with two or more of them: these count as a gap, too.
 
-Every input of a partition has its own `Leaps`, and what it lets through is a function of that input's events in their
-order: batches may be cut anywhere. A batch without a leap passes as it is, for the price of its newest time.
+Every input of a partition has its own `Leaps`, and which events pass is a function of that input's events in their order,
+however they are divided into batches. For a batch without a leap, only its newest time is computed.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ from streameval.join.saved_runs import pack_runs, unpack_runs
 
 log = logging.getLogger(__name__)
 
-ENOUGH = 20  # events that have leapt to about the same time are no error of one
-MOST = 1_000  # events that wait, of an input; beyond, the oldest are refused
+ENOUGH = 20  # this many events at about the same time are not an error
+MOST = 1_000  # waiting events of an input; beyond, the oldest are refused
 _NONE = np.empty(0, np.int64)
 _Events = tuple[Impressions, Clicks]
 
-# the state: newest time; leaps less others; events let through, up to ENOUGH; waiting ones after the last other event
+# the state: newest time; leaps minus others; events that passed, up to ENOUGH; waiting events since the last other one
 _NEWEST, _VOTES, _SEEN, _LAST = 0, 1, 2, 3
 
 
 @numba.njit(cache=True, nogil=True)
 def _median(values: NDArray[np.int64]) -> int:
-    """Of at most `ENOUGH` values; `np.sort` would take a second to compile."""
+    """The median of at most `ENOUGH` values; `np.sort` would take a second to compile."""
     ordered = values.copy()
     for k in range(1, ordered.size):
         value, at = ordered[k], k
@@ -70,7 +69,7 @@ def _let_go(
     freed: NDArray[np.int64],
     end: int,
 ) -> tuple[int, int]:
-    """Those that wait with a time of at most `upto` continue, in order; returns (how many wait, end of `out`)."""
+    """Releases waiting events with a time of at most `upto`, in order; returns (how many still wait, end of `out`)."""
     kept = 0
     for k in range(n):
         if ts[waiting[k]] <= upto:
@@ -83,12 +82,12 @@ def _let_go(
 
 
 class Screened(NamedTuple):
-    """What `_screen` writes: events, by their numbers."""
+    """The output of `_screen`: events, by their numbers."""
 
     out: NDArray[np.int64]  # those that continue
-    freed: NDArray[np.int64]  # by which event each of them was let go, most by themselves
+    freed: NDArray[np.int64]  # the event that released each of them, usually itself
     gone: NDArray[np.int64]  # those refused
-    ahead: NDArray[np.int64]  # the newest time before each of those that are ahead of it
+    ahead: NDArray[np.int64]  # the newest time before each event that is ahead of it
 
 
 @numba.njit(cache=True, nogil=True)
@@ -101,7 +100,7 @@ def _screen(
     waiting: NDArray[np.int64],
     screened: Screened,
 ) -> tuple[int, int, int, int]:
-    """Events [n, ts.size) one by one; [0, n) wait, as `waiting` has them.
+    """Processes events [n, ts.size) one by one; [0, n) wait, listed in `waiting`.
 
     Returns how many wait, continue, are refused, and are ahead.
     """
@@ -121,19 +120,19 @@ def _screen(
         if newest != NEVER:
             ahead[leapt] = newest
             leapt += 1
-        again = False  # the same event once more is no other
+        again = False  # a duplicate does not count as another event
         for k in range(max(n - ENOUGH, 0), n):
             again |= ids[waiting[k]] == ids[e] and ts[waiting[k]] == ts[e]
         if n == MOST:
             gone[refused] = waiting[0]
             refused += 1
             n -= 1
-            for k in range(n):  # an assignment of slices would take two seconds to compile
+            for k in range(n):  # a slice assignment would take two seconds to compile
                 waiting[k] = waiting[k + 1]
         waiting[n] = e
         n += 1
         state[_LAST] += 1
-        upto, beyond = NEVER, 0  # the time up to which all continue; how many that had a say do not
+        upto, beyond = NEVER, 0  # the time up to which all continue; how many of the voters do not
         if newest == NEVER:
             for k in range(n - 1):
                 if not again and abs(ts[waiting[k]] - ts[e]) <= limit:
@@ -162,16 +161,16 @@ def _screen(
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Events that may continue. `before` came with earlier batches, and `now` with this one, or was set free by it."""
+    """Events that may continue: `before` are from earlier batches, `now` from this one or released by its events."""
 
     now: _Events
     before: _Events | None = None
-    # of the impressions of `now`: their places (`order`) in the batch, negative when of an earlier; None: as they are
+    # the places in the batch (`order`) of the impressions of `now`, negative for those of earlier batches; None: unchanged
     places: NDArray[np.int32] | None = None
 
 
 class Leaps:
-    """The events of one input that wait, and what is needed to know others."""
+    """The waiting events of one input, and the state for detecting others."""
 
     def __init__(self, horizon: int, shared: bool) -> None:
         """`horizon`: ms that an event may be ahead of the newest one before it; `shared`: the input has both kinds."""
@@ -179,16 +178,16 @@ class Leaps:
         self._horizon = horizon
         self._state = np.array([NEVER, 0, 0, 0], np.int64)
         self._waiting: _Events = empty_impressions(), empty_clicks()
-        self._first = FOREVER  # the earliest time that waits
+        self._first = FOREVER  # the earliest waiting time
         self._ahead = _NONE  # see take_ahead
         self.counts: Counter[str] = Counter()  # refused events
 
     def __len__(self) -> int:
-        """How many wait."""
+        """The number of waiting events."""
         return sum(len(part) for part in self._waiting)
 
     def screen(self, impressions: Impressions, clicks: Clicks) -> Passed:
-        """What may continue to the joiner now: new events, and such as have waited."""
+        """The events that may now continue to the joiner: new ones, and released ones."""
         columns = [ts for ts in (impressions.ts, clicks.ts) if ts.size]
         if not columns:
             return Passed((impressions, clicks))
@@ -206,7 +205,7 @@ class Leaps:
         return ahead
 
     def finish(self) -> _Events:
-        """The log has ended; returns what continues after all: its last events, or all of a log too short to have begun."""
+        """The log has ended; returns the waiting events that continue: the last of the log, or all of a log too short to begin."""
         left, n = self._waiting, len(self)
         last = int(self._state[_LAST])
         kept = n if self._state[_NEWEST] == NEVER else last if last > 1 else 0
@@ -218,7 +217,7 @@ class Leaps:
         return _picked(left, arrival[n - kept :])
 
     def series_in_use(self) -> set[int]:
-        """The series of the impressions that wait, logged or shadow."""
+        """The series of the waiting impressions, logged or shadow."""
         impressions = self._waiting[0]
         columns = [impressions.series, *(s.series for s in (impressions.shadow, impressions.policies) if s is not None)]
         return set(np.unique(np.concatenate(columns)).tolist())
@@ -226,7 +225,7 @@ class Leaps:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Everything, for `restore`; what waits does not change."""
+        """Everything, for `restore`; waiting events are immutable."""
         impressions, clicks = self._waiting
         run = Run(0, len(impressions), None, impressions.features, impressions.shadow, None)
         return {
@@ -240,14 +239,14 @@ class Leaps:
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Takes over what `state` gave."""
+        """Restores what `state` returned."""
         self._state[:] = state["state"]
         self.counts = Counter(state["counts"])
         (run,) = unpack_runs(state["runs"], codes)
         saved, fields = split_fields(state["impressions"])
         columns = {name: saved[name] for name in ("order", *PLAIN)}  # format 5 has more
         columns["series"], columns["slices"] = codes.series[columns["series"]], codes.slices(columns["slices"])
-        policies = state.get("policies")  # older ones have none
+        policies = state.get("policies")  # missing from older checkpoints
         if policies is not None:
             policies = Shadow(**{**policies, "series": codes.series[policies["series"]]})
         impressions = Impressions(
@@ -262,11 +261,11 @@ class Leaps:
         self._hold(impressions, Clicks(**clicks, fields=fields))
 
     def begin_at(self, newest: int) -> None:
-        """A stream that is known already: its newest time, ms."""
+        """Continues a stream whose newest time, ms, is known."""
         if newest != NEVER:
             self._state[:] = newest, 0, ENOUGH, 0
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _one_by_one(self, impressions: Impressions, clicks: Clicks) -> Passed:
         held = len(self)
@@ -291,10 +290,11 @@ class Leaps:
         self._hold(*_picked(pool, arrival[waiting[:n]]))
         flat, place = arrival[out[:end]], np.concatenate(places) - held
         new = np.flatnonzero(place[flat] >= 0)
-        lead = int(new[0]) if new.size else end  # these came with an earlier batch, and go before this one
+        lead = int(new[0]) if new.size else end  # these are from earlier batches, and go first
         before, now = _picked(pool, flat[:lead]), _picked(pool, flat[lead:])
         own = place[flat[lead:]][flat[lead:] < len(pool[0])]
-        if not self._shared:  # the other input's events stand where they stood: a place is that of who set it free
+        # the other input keeps its places, so a released event takes that of the event that released it
+        if not self._shared:
             where = place[arrival[freed[lead:end]]].astype(np.int32)
             now = replace(now[0], order=where[: len(now[0])]), replace(now[1], order=where[: len(now[1])])
         return Passed(now, before, own)
@@ -304,7 +304,7 @@ class Leaps:
 
     def _hold(self, impressions: Impressions, clicks: Clicks) -> None:
         features = impressions.features
-        if features is not None:  # of their own: what they were taken out of is as large as a batch
+        if features is not None:  # copied, since views would keep the features of a whole batch in memory
             own = Features(
                 features.indptr.copy(),
                 features.index.copy(),
@@ -325,7 +325,7 @@ class Leaps:
             )
 
     def _tell(self, before: int, after: int, more: int) -> None:
-        """`more`: how many more events went on than came."""
+        """Logs changes. `more`: how many more events continued than arrived."""
         if after > before == 0 and self._state[_NEWEST] != NEVER:
             log.warning("an event is dated ahead of its stream by more than join.correction_horizon: quarantined")
         elif more > 0:
@@ -333,7 +333,7 @@ class Leaps:
 
 
 def _picked(pool: _Events, flat: NDArray[np.int64]) -> _Events:
-    """Events of the pool (its impressions first) in the given order, as a batch has them."""
+    """Events of the pool (its impressions first) in the given order, as columns of a batch."""
     shown = flat < len(pool[0])
     order = np.arange(flat.size, dtype=np.int32)
     return (

@@ -1,4 +1,4 @@
-"""Which labels of a joiner's rows are mature, or shown before they are, and which are still pending."""
+"""Which labels of a joiner's rows are mature, which are shown before that, and which are still pending."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streameval.join.runs import Runs
 
 
 class Maturity:
-    """Moves labels on as the watermark advances; see the methods of `Joiner` for what each means."""
+    """Matures labels as the watermark advances; see the methods of `Joiner`."""
 
     def __init__(self, policy: JoinPolicy, runs: Runs, progress: Progress, counts: Counter[str]) -> None:
-        """`counts`: `matured` and `matured_early` are counted there."""
+        """`counts`: where `matured` and `matured_early` are counted."""
         self._policy, self._runs, self._progress, self._counts = policy, runs, progress, counts
         self.mature = 0  # known rows with mature labels
-        self.shown = 0  # others whose label is shown
+        self.shown = 0  # other rows, whose label is shown
 
     def take_due(self, table: Table, watermark: int) -> NDArray[np.int64]:
-        """Rows whose attribution window ends at or before the watermark are mature, and returned once."""
+        """See `Joiner.mature`."""
         rows = self._runs.take_due(watermark - self._policy.attribution_window, table.ts)
         if not rows.size:
             return rows
@@ -37,7 +37,7 @@ class Maturity:
         return rows
 
     def show(self, table: Table, end: int) -> NDArray[np.int64]:
-        """Of rows before `end`, those that the watermark has passed, but not `firm`, and that are not shown yet."""
+        """See `Joiner.show`; of rows before `end`."""
         progress, first = self._progress, self._runs.first_waiting
         if progress.watermark <= progress.firm or first is None:
             return np.empty(0, np.int64)
@@ -50,13 +50,13 @@ class Maturity:
         return rows
 
     def hide(self, table: Table, rows: NDArray[np.int64]) -> None:
-        """Takes back what `show` did to rows that have not matured since."""
+        """See `Joiner.hide`."""
         table.state[rows] &= ~np.uint8(SHOWN)
         self.shown -= rows.size
         self._counts["matured"] -= rows.size
 
     def pressure_watermark(self, table: Table, rows: slice, known: int) -> int:
-        """The watermark that brings pending rows under the limit, NEVER if they are; `rows`: where they are, of all `known`."""
+        """See `Joiner.pressure_watermark`; `rows`: the range of pending rows; `known`: the number of known rows."""
         surplus = known - self.mature - self._policy.max_pending
         if surplus <= 0:
             return NEVER
@@ -65,5 +65,5 @@ class Maturity:
         return int(np.partition(table.ts[pending], surplus - 1)[surplus - 1]) + self._policy.attribution_window
 
     def restore(self, mature: int, waiting: NDArray[np.uint8]) -> None:
-        """`mature`: how many rows are; `waiting`: the states of the others."""
+        """`mature`: the number of mature rows; `waiting`: the states of the others."""
         self.mature, self.shown = mature, int(np.count_nonzero(waiting & SHOWN))

@@ -1,4 +1,4 @@
-"""The rules of the join, and the words for a row's state."""
+"""The rules of the join, and the flags of a row's state."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class JoinPolicy:
     correction_horizon: int
     max_pending: int = 50_000_000
     wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
-    hold: int = 0  # rows are kept this much longer than they can be corrected, ms; no click finds them
-    mark: Callable[[Impressions], NDArray[np.uint64]] | None = None  # what rows keep of their impressions besides
+    hold: int = 0  # ms that rows are kept after they can no longer be corrected; clicks do not find them then
+    mark: Callable[[Impressions], NDArray[np.uint64]] | None = None  # computes a further column of the rows
     items: bool = False  # rows keep the ids of their items
-    keep: tuple[Field, ...] = ()  # what rows keep of their events' numbers, see `events.fields.needed`
-    segment_rows: int = 0  # so many rows at a time go to disk when their labels are mature; 0: none does
-    negatives: float = 1.0  # share of the non-clicks that the log holds
-    recalibrate: Callable[[Scored], None] | None = None  # corrects scores that were made for such a log
+    keep: tuple[Field, ...] = ()  # the fields of events that rows keep, see `events.fields.needed`
+    segment_rows: int = 0  # rows of a segment, which goes to disk when their labels are mature; 0: rows stay in memory
+    negatives: float = 1.0  # share of the non-clicks that the log contains
+    recalibrate: Callable[[Scored], None] | None = None  # corrects the scores of models trained on such a log
 
     @property
     def of_clicks(self) -> list[Field]:

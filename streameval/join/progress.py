@@ -1,9 +1,9 @@
 """How far the inputs of a partition have advanced, in event time. Never reads a clock.
 
-Labels are `firm` up to where both inputs have advanced, minus the lateness; silence does not move that. The `watermark`
-is further ahead while an input is silent and the other one is not. But no input is waited for longer than the
-correction horizon, as far as it is known to have been silent: an input that resumes while the other is read ahead of it
-was not silent.
+Labels are `firm` up to the time that both inputs have reached, minus the lateness; silence does not advance it. The
+`watermark` is further ahead while one input is silent and the other one is not. But the join waits for a silent input only
+until the other is ahead by the correction horizon, and only if it is known to have been silent: an input that resumes while
+the other is read ahead of it was not.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from numpy.typing import NDArray
 
 from streameval.join.policy import FOREVER, KNOWN, NEVER, JoinPolicy
 
-_PROOFS = 20  # times a horizon a silent input is asked whether it is at its end
+_PROOFS = 20  # how often per horizon it is checked that a silent input has been read to its end
 _STATE = ("watermark", "firm", "given_up", "needs_clicks", "newest_event")
 
 
 class Progress:
-    """Of one input that carries both, or of two: 0 impressions, 1 clicks. Times in ms."""
+    """The progress of one input with both kinds of events, or of two: 0 impressions, 1 clicks. Times in ms."""
 
     def __init__(self, policy: JoinPolicy, inputs: int) -> None:
         self._lateness, self._horizon = policy.allowed_lateness, policy.correction_horizon
         self.inputs = inputs
-        self.newest = np.full(inputs, NEVER, np.int64)  # by input; `kernel.join_batch` moves them on
+        self.newest = np.full(inputs, NEVER, np.int64)  # by input; `kernel.join_batch` advances them
         self.newest_event = NEVER
-        self.watermark = NEVER  # what the inputs that are not silent have passed
-        self.firm = NEVER  # what all of them have passed; never beyond the watermark
-        self.given_up = NEVER  # what a silent input has behind this is not waited for
-        self.unlabelled = 0  # impressions, not mature, that wait for clicks: they do not carry their label
+        self.watermark = NEVER  # reached by all inputs that are not silent
+        self.firm = NEVER  # reached by all inputs; at most the watermark
+        self.given_up = NEVER  # the join no longer waits for events of a silent input before this time
+        self.unlabelled = 0  # impressions, not mature, that wait for clicks because they do not carry their label
         self.needs_clicks = False  # there has been such an impression, or a click
         self._active = np.ones(inputs, np.bool_)
-        self._silent_until = NEVER  # when the others were here, the silent ones had nothing more to say
+        self._silent_until = NEVER  # silent inputs had been read to their end when the others were at this time
 
     def look_ahead(self, shown: NDArray[np.int64], clicked: NDArray[np.int64]) -> int:
-        """How far `firm` will be when every input has come to the earliest of these times: those of a batch, not empty."""
+        """How far `firm` will be when every input has reached the earliest of these times, those of a non-empty batch."""
         newest = self.newest.copy()
         if self.inputs == 1:
             newest[0] = max(newest[0], min(int(ts.min()) for ts in (shown, clicked) if ts.size))
-        else:  # an input without events says nothing about how far it is
+        else:  # an input without events does not advance
             for number, ts in enumerate((shown, clicked)):
                 if ts.size:
                     newest[number] = max(newest[number], int(ts.min()))
         return self._firm(newest)
 
     def heard(self, impressions: NDArray[np.uint8], clicks: int) -> None:
-        """`newest` has moved on, by new rows in these states and so many clicks."""
+        """`newest` has advanced, by new rows with these states and this many clicks."""
         self.newest_event = max(self.newest_event, int(self.newest.max()))
         unlabelled = self._count(impressions)
         self.unlabelled += unlabelled
@@ -56,13 +56,13 @@ class Progress:
         self._move_on()
 
     def matured(self, impressions: NDArray[np.uint8]) -> None:
-        """Rows in these states have matured."""
+        """Rows with these states have matured."""
         self.unlabelled -= self._count(impressions)
 
     def set_idle(self, input_number: int, idle: bool) -> None:
-        """An input without events for long (by somebody else's clock) stops holding the watermark back.
+        """An input that has been silent for long (by the caller's clock) no longer holds the watermark back.
 
-        Idle: it is at its end now. To be said again of one that `must_be_asked`.
+        `idle`: it has been read to its end now. Must be called again for an input that `must_be_asked`.
         """
         self._active[input_number] = not idle
         if idle:
@@ -70,18 +70,18 @@ class Progress:
             self._move_on()
 
     def must_be_asked(self, input_number: int) -> bool:
-        """Whether it matters if an input without events for long is at its end: it is not idle yet, or more of it would be given up."""
+        """Whether it matters if a silent input has been read to its end: it is not idle yet, or more of it would be given up."""
         newest = int(self.newest.max())
         beyond = newest - self._lateness - self._horizon > self.given_up
         return bool(self._active[input_number]) or (beyond and (newest - self._silent_until) * _PROOFS > self._horizon)
 
     def is_idle(self, input_number: int) -> bool:
-        """Whether an input was set idle."""
+        """Whether an input is idle."""
         return not self._active[input_number]
 
     @property
     def idle(self) -> bool:
-        """Whether all inputs are idle, so that nothing moves the watermark."""
+        """Whether all inputs are idle, so that nothing advances the watermark."""
         return not self._active.any()
 
     @property
@@ -91,7 +91,7 @@ class Progress:
 
     @property
     def passed(self) -> int:
-        """Every event to come has a key of this plus the lateness, or a greater one.
+        """Every future event has a key of at least this plus the lateness.
 
         Impressions that carry their label are not kept for clicks as long as there are no others.
         """
@@ -105,7 +105,7 @@ class Progress:
         self.watermark = self.firm = self.given_up = FOREVER
 
     def state(self) -> dict[str, Any]:
-        """For `restore`; `unlabelled` follows from the rows."""
+        """Everything, for `restore`, except `unlabelled`, which follows from the rows."""
         return {
             **{name: getattr(self, name) for name in _STATE},
             "newest": self.newest.copy(),
@@ -113,31 +113,31 @@ class Progress:
         }
 
     def restore(self, state: Mapping[str, Any], impressions: NDArray[np.uint8]) -> None:
-        """Takes over what `state` gave; `impressions`: the states of all rows that have not matured."""
+        """Restores what `state` returned; `impressions`: the states of all rows that have not matured."""
         for name in _STATE:
             setattr(self, name, state[name])
         self.newest[:], self._active[:] = state["newest"], state["active"]
         self.unlabelled = self._count(impressions)
 
     def _count(self, impressions: NDArray[np.uint8]) -> int:
-        """Those that wait for clicks."""
+        """The number of impressions that wait for clicks."""
         return int(np.count_nonzero(impressions & KNOWN == 0))
 
     def _firm(self, newest: NDArray[np.int64]) -> int:
-        """How far `firm` is when the inputs have come to `newest`; labels that impressions carry wait for no clicks."""
+        """`firm` when the inputs have reached `newest`; impressions that carry their label do not wait for clicks."""
         reached = int(newest.min()) if self.unlabelled else int(newest[0])
         return self.firm if reached == NEVER else max(self.firm, reached - self._lateness)
 
     def _move_on(self) -> None:
-        """The inputs have come further, or fallen silent."""
+        """Updates all times: inputs have advanced, or fallen silent."""
         active = self.newest[self._active]
-        # when all are idle nobody holds anybody back, whoever fell silent first
+        # when all are idle, none holds the others back, whichever fell silent first
         reached = int(active.min()) if active.size else int(self.newest.max())
         self.firm = self._firm(self.newest)
         if reached != NEVER:
             reached -= self._lateness
             self.watermark = max(self.watermark, reached)
-            # not everything can be kept for an input that is silent for longer than this
+            # rows cannot be kept indefinitely for an input that stays silent
             silent = reached if self._active.all() else min(reached, self._silent_until - self._lateness)
             self.given_up = max(self.given_up, silent - self._horizon)
             self.firm = max(self.firm, self.given_up)

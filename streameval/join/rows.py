@@ -1,4 +1,4 @@
-"""Rows of impressions: their columns, and the runs of rows that came in one batch."""
+"""Rows of impressions: their columns, and the runs of rows that arrived in one batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streameval.join.cold.ground import ALIGN
 from streameval.join.policy import NEVER, JoinPolicy
 from streameval.sketches.blocks import item_blocks_of
 
-_PENDING_ROWS, _MATURE_ROWS = 8_192, 65_536  # up to which runs are joined
+_PENDING_ROWS, _MATURE_ROWS = 8_192, 65_536  # rows up to which runs are merged
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Run:
 
     start: int
     end: int
-    due_order: NDArray[np.int32] | None  # rows - start, by time; None when they came in order
+    due_order: NDArray[np.int32] | None  # rows - start, by time; None if they arrived in order
     features: Features | None
     shadow: Shadow | None
     names: Names | None
@@ -46,14 +46,14 @@ class Run:
         return self.start < other.start
 
 
-# columns of a table that hold one number a row: those that never change, and those that do
+# columns of a table with one number per row: those that never change, and all
 UNCHANGING = ("id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item")
 ONE_A_ROW = (*UNCHANGING, "state")
 
 
 @dataclass(slots=True)
 class Table:
-    """The rows' columns (capacity may exceed what is used)."""
+    """The rows' columns (with spare capacity)."""
 
     id: NDArray[np.uint64]
     ts: NDArray[np.int64]
@@ -63,21 +63,21 @@ class Table:
     series: NDArray[np.int32]
     pclick: NDArray[np.float64]
     state: NDArray[np.uint8]
-    behind: NDArray[np.uint32]  # ms that the impression came behind the newest of its log
+    behind: NDArray[np.uint32]  # ms of the impression's time behind the newest of its log
     previous: NDArray[np.int32]  # rows back to the request's previous impression, 0: none
     item: NDArray[np.int8]  # the item's block, see `sketches.blocks`
     fields: NDArray[np.float64]  # [fields of `JoinPolicy.keep`, rows]; see `given`
     mark: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # of `JoinPolicy.mark`; [0]: none
     item_id: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # 0: none; [0]: not kept
     kept: tuple[Field, ...] = ()
-    # fields that any row had, or clicks
+    # which fields any row has had, or are those of clicks
     given: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
-    trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark at that moment
+    trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark when it scored
 
     @staticmethod
     def allocate(n: int, policy: JoinPolicy, online_models: int, files: bool = False) -> Table:
-        """Room for n rows; pages never written to take no memory. `files`: files can be mapped over it."""
+        """Room for n rows; pages never written to take no memory. `files`: so that files can be mapped over it."""
         kept = policy.keep
         room: Callable[..., NDArray[Any]] = np.empty
         if files:  # whole pages
@@ -98,13 +98,13 @@ class Table:
             mark=room(n if policy.mark else 0, np.uint64),
             item_id=room(n if policy.items else 0, np.uint64),
             kept=kept,
-            given=np.array([one.join is not None for one in kept], np.bool_),  # those of clicks are the kernel's
+            given=np.array([one.join is not None for one in kept], np.bool_),  # the kernel writes those of clicks
             score=[room(n, np.float64) for _ in range(online_models)],
             trained=[room(n, np.int64) for _ in range(online_models)],
         )
 
     def fill(self, start: int, impressions: Impressions, accepted: NDArray[np.int32], policy: JoinPolicy) -> None:
-        """Writes the accepted impressions of a batch to the rows from `start` on, but for what the kernel has written."""
+        """Writes the accepted impressions of a batch to the rows from `start` on, except for what the kernel has written."""
         whole = accepted.size == len(impressions)
         part = slice(start, start + accepted.size)
         for name in ("user", "request", "slices", "series", "pclick"):
@@ -127,7 +127,7 @@ class Table:
             trained[part] = NEVER
 
     def put_field(self, number: int, rows: slice, column: NDArray[np.float64]) -> None:
-        """Writes a kept field of the newest rows, NaN: absent; room for it is taken when the first of them has it."""
+        """Writes a kept field of the newest rows, NaN: absent; its memory is used once a row has the field."""
         absent = np.isnan(column)
         if not self.given[number]:
             if absent.all():
@@ -139,7 +139,7 @@ class Table:
             self.fields[number, rows][absent] = self.kept[number].absent
 
     def write_field(self, number: int, rows: NDArray[np.int64], column: NDArray[np.float64], end: int) -> None:
-        """Writes a kept field that becomes known later, of some rows before `end`; NaN: it does not."""
+        """Writes a kept field that becomes known later, of some rows before `end`; NaN: still unknown."""
         if not self.given[number]:
             if np.isnan(column).all():
                 return
@@ -148,7 +148,7 @@ class Table:
         self.fields[number, rows] = column
 
     def kept_field(self, number: int, rows: slice | NDArray[np.int64]) -> NDArray[np.float64]:
-        """A kept field of some rows, a copy."""
+        """A copy of a kept field of some rows."""
         if not self.given[number]:
             return np.full(self.id[rows].size, self.kept[number].absent)
         column: NDArray[np.float64] = self.fields[number, rows]
@@ -162,17 +162,17 @@ class Table:
         return None
 
     def unchanging(self, here: slice) -> dict[str, NDArray[Any]]:
-        """Columns of some rows that never change."""
+        """The immutable columns of some rows."""
         return {name: getattr(self, name)[here] for name in (*UNCHANGING, "mark", "item_id")}
 
     def changing(self, here: slice) -> dict[str, Any]:
-        """State and kept fields of some rows, copies. Scores of models are apart."""
+        """Copies of the state and kept fields of some rows, without scores of models."""
         kept = [(i, one.name) for i, one in enumerate(self.kept) if self.given[i]]
         return {"state": self.state[here].copy(), "fields": {name: self.kept_field(i, here) for i, name in kept}}
 
     def restore(self, columns: Mapping[str, NDArray[Any]], codes: Codes, here: slice) -> None:
-        """Writes columns of a checkpoint; `codes`: what its codes mean here."""
-        self.mark[here], self.item_id[here] = 0, 0  # of a checkpoint without them
+        """Writes columns of a checkpoint; `codes`: its codes translated to this process's."""
+        self.mark[here], self.item_id[here] = 0, 0  # may be missing from the checkpoint
         here_too = {
             "series": codes.series[columns["series"]],
             "slices": codes.slices(columns["slices"].astype(np.int64)),
@@ -189,7 +189,7 @@ class Table:
                 self.fields[number, here] = fields.get(one.name, one.absent)
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Every column that has been written, by its own name."""
+        """Every column that has been written, by name."""
         one = {name: getattr(self, name) for name in (*ONE_A_ROW, "mark", "item_id")}
         fields = {
             f"field.{kept.name}": column
@@ -225,21 +225,21 @@ def run_of(impressions: Impressions, accepted: NDArray[np.int32], start: int, ts
 
 
 def split_fields(saved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-    """(columns, kept fields by name) of a checkpoint; one of format 5 has the only field among the columns."""
+    """(columns, kept fields by name) of a checkpoint; format 5 has its only field among the columns."""
     columns = dict(saved)
     value = columns.pop("value", None)
     return columns, columns.pop("fields", {} if value is None or not value.size else {"value": value})
 
 
 def first_due(run: Run) -> int:
-    """The row that matures next; the run must not have matured whole."""
+    """The row that matures next; the run must have rows that have not matured."""
     return run.start + (run.given if run.due_order is None else int(run.due_order[run.given]))
 
 
 def compacted(runs: list[Run], ts: NDArray[np.int64]) -> list[Run]:
-    """Neighbours made one where they are small: little batches must not leave a run each for as long as a day.
+    """Merges small neighbouring runs: small batches must not leave one run each for a whole day.
 
-    Mature runs that hold nothing are left out. Runs that mature just now stay as they are.
+    Mature runs without content are dropped. Runs that are partly mature are left alone.
     """
     out: list[Run] = []
     for run in runs:
@@ -286,7 +286,7 @@ def _joined(a: Run, b: Run, ts: NDArray[np.int64]) -> Run:
 
 
 def trim(run: Run, start: int) -> None:
-    """Cuts the forgotten (hence mature) rows off a run's beginning."""
+    """Cuts the dropped (hence mature) rows off the beginning of a run."""
     cut = start - run.start
     keep = np.arange(cut, run.end - run.start, dtype=np.int64)
     if run.due_order is not None:
@@ -300,14 +300,14 @@ def trim(run: Run, start: int) -> None:
 
 
 def cut(run: Run, end: int) -> None:
-    """Cuts the rows from `end` on off a run that has matured whole."""
+    """Cuts the rows from `end` on off a run that is wholly mature."""
     keep = np.arange(end - run.start, dtype=np.int64)
     _keep(run, keep)
     run.end, run.given = end, keep.size
 
 
 def _keep(run: Run, rows: NDArray[np.int64]) -> None:
-    """Of what is kept of a run, what is of these of its rows."""
+    """Reduces the content of a run to these of its rows."""
     if run.features is not None:
         run.features = take_features(run.features, rows)
     if run.shadow is not None:
@@ -319,7 +319,7 @@ def _keep(run: Run, rows: NDArray[np.int64]) -> None:
 
 
 def interleave(pieces: list[tuple[NDArray[np.int64], Features]], n: int) -> Features:
-    """Features of several runs in the order of the rows that were asked for."""
+    """Features of several runs in the order of the requested rows."""
     position = np.concatenate([where for where, _ in pieces])
     back = np.empty(n, np.int64)
     back[position] = np.arange(n)

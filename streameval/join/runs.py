@@ -1,4 +1,4 @@
-"""The runs of the rows of one joiner: which rows mature next, and what is kept by run: features, shadow scores, policies, names."""
+"""The runs of the rows of one joiner: which rows mature next, and the content by run: features, shadow scores, policies, names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Runs:
         return len(self._runs)
 
     def add(self, run: Run, ts: NDArray[np.int64]) -> None:
-        """A batch's rows, behind all others; `ts`: the table's times."""
+        """Adds a batch's rows, behind all others; `ts`: the table's times."""
         self._runs.append(run)
         heapq.heappush(self._due, (int(ts[first_due(run)]), run))
         if len(self._runs) >= self._compact_at:
@@ -47,11 +47,11 @@ class Runs:
         return self._runs
 
     def put(self, run: Run) -> None:
-        """What is kept of rows that have all matured, in place of what was."""
+        """Replaces the content of rows that have all matured."""
         before = [one for one in self._runs if one.start < run.start]
         after = [one for one in self._runs if one.end > run.end]
-        if before and before[-1].end > run.start:  # neighbours were made one
-            before[-1] = replace(before[-1])  # it may reach beyond
+        if before and before[-1].end > run.start:  # it was merged with a neighbour
+            before[-1] = replace(before[-1])  # a copy, since it may also reach beyond `run`
             cut(before[-1], run.start)
         if after and after[0].start < run.end:
             trim(after[0], run.end)
@@ -59,7 +59,7 @@ class Runs:
         self._runs = [*before, *here, *after]
 
     def take_due(self, limit: int, ts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Rows of times up to `limit` that were not given out yet, in order of time, then of arrival."""
+        """Rows with times up to `limit` that were not returned before, in order of time, then of arrival."""
         parts: list[tuple[int, NDArray[np.int64]]] = []
         while self._due and self._due[0][0] <= limit:
             _, run = heapq.heappop(self._due)
@@ -81,23 +81,23 @@ class Runs:
 
     @property
     def first_waiting(self) -> int | None:
-        """No row before it waits to be given out; None: none waits at all."""
+        """A row before which all rows have been returned by `take_due`; None: all have."""
         return min((run.start for _, run in self._due), default=None)
 
     @property
     def next_due(self) -> int | None:
-        """The earliest time, in ms, of a row that was not given out yet; None: there is none."""
+        """The earliest time, in ms, of a row that `take_due` has not returned yet; None: there is none."""
         return self._due[0][0] if self._due else None
 
     def forget_before(self, row: int) -> None:
-        """Drops the runs that end by a row."""
+        """Drops the runs that end at or before `row`."""
         gone = 0
         while gone < len(self._runs) and self._runs[gone].end <= row:
             gone += 1
         del self._runs[:gone]
 
     def move(self, shift: int) -> None:
-        """Every row number has become smaller by `shift`; rows before it are forgotten."""
+        """Decreases every row number by `shift`; rows before it are dropped."""
         for run in self._runs:
             if run.start < shift:
                 trim(run, shift)
@@ -105,15 +105,15 @@ class Runs:
             run.end -= shift
 
     def drop_features(self) -> None:
-        """Frees the features of runs that have wholly matured."""
+        """Frees the features of runs that are wholly mature."""
         for run in self._runs:
             if run.features is not None and run.given == run.end - run.start:
                 run.features = None
 
-    # -- reading: of rows in any order ---------------------------------------------------------------------------
+    # -- reading: rows in any order ------------------------------------------------------------------------------
 
     def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
-        """The features of rows in their order: pieces of consecutive positions; [] when the events carried none."""
+        """The features of rows, in their order: pieces of consecutive positions; [] if the events had none."""
         pieces: list[tuple[NDArray[np.int64], Features]] = []
         for run, where in self._by_run(rows):
             if run.features is None:
@@ -124,7 +124,7 @@ class Runs:
         return [(slice(int(where[0]), int(where[-1]) + 1), features) for where, features in pieces]
 
     def names(self, rows: NDArray[np.int64]) -> Names | None:
-        """The ids of rows as they were written, if kept."""
+        """The ids of rows as text, if kept."""
         out = Names(*(np.empty(rows.size, object) for _ in range(3)))
         for run, where in self._by_run(rows):
             if run.names is None:
@@ -141,11 +141,11 @@ class Runs:
         return any(run.shadow is not None for run in self._runs)
 
     def shadows(self, rows: NDArray[np.int64]) -> list[tuple[Shadow, NDArray[np.int64], NDArray[np.int64]]]:
-        """(shadow scores of a run, which of its rows are asked for, their positions in `rows`), by run that has any."""
+        """(shadow scores of a run, which of its rows are requested, their positions in `rows`), for every run that has any."""
         return [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
 
     def policies(self, rows: NDArray[np.int64]) -> ScoreList | None:
-        """What the rows' policies say, by position in `rows`, probabilities in place of scores; None: nothing."""
+        """The rows' policies, by position in `rows`, with probabilities in place of scores; None: there are none."""
         found = [(run.policies, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.policies is not None]
         k = sum(entries(policies.indptr, of) for policies, of, _ in found)
         if not k:
@@ -159,7 +159,7 @@ class Runs:
 
     @property
     def has_policies(self) -> bool:
-        """Whether any row says with which probability versions would have shown it."""
+        """Whether any row has policies: the probabilities with which versions would have shown it."""
         return any(run.policies is not None for run in self._runs)
 
     def shadow_series(self) -> set[int]:
@@ -170,23 +170,23 @@ class Runs:
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
     def state(self, front: int, base: int) -> partial[dict[str, Any]]:
-        """Makes everything of rows from `front` on, for `restore`, of copies that nobody changes; rows count from `base`."""
+        """Returns a call that makes the state of rows from `front` on, for `restore`, from copies; rows count from `base`."""
         return partial(pack_runs, [replace(run) for run in self._runs if run.end > front], front, base)
 
     def restore(self, state: Mapping[str, Any], codes: Codes, ts: NDArray[np.int64]) -> None:
-        """Takes over what `state` made."""
+        """Restores what `state` returned."""
         self._runs = unpack_runs(state, codes)
         self._schedule(ts)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internal ------------------------------------------------------------------------------------------------
 
     def _schedule(self, ts: NDArray[np.int64]) -> None:
-        """Makes the heap again."""
+        """Rebuilds the heap."""
         self._due = [(int(ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
         heapq.heapify(self._due)
 
     def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
-        """(run, positions in `rows`) for every run that owns some of the rows; mature rows may have none."""
+        """(run, positions in `rows`) for every run with some of the rows; mature rows may have no run."""
         if not rows.size or not self._runs:
             return
         starts = np.array([run.start for run in self._runs], np.int64)

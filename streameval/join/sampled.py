@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def copies(table: Table, policy: JoinPolicy, rows: NDArray[np.int64], label: NDArray[np.int8]) -> Copies | None:
-    """The copies of rows with these labels (0, 1); None: the log is no sample."""
+    """The copies of rows with these labels (0, 1); None: the log is not a sample."""
     if policy.negatives < 1.0:
         return by_label(table.id[rows], 1.0 / policy.negatives, label)
     for number, one in enumerate(policy.keep):
@@ -31,7 +31,7 @@ def copies(table: Table, policy: JoinPolicy, rows: NDArray[np.int64], label: NDA
 
 
 def tell_unread(impressions: Impressions, policy: JoinPolicy) -> None:
-    """Warns once when impressions have weights, and nobody asked for them."""
+    """Warns once if impressions have weights that the settings do not use."""
     weight = impressions.fields.get("weight")
     if weight is None or any(one.name == "weight" for one in policy.keep):
         return

@@ -1,6 +1,6 @@
 """Runs as columns, for a checkpoint.
 
-A run's rows before the first that is kept are cut off, as `rows.trim` would: they are forgotten, hence mature.
+Rows of a run before the first that is kept are cut off with `rows.trim`: they have been dropped, hence are mature.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streameval.join.rows import Run, trim
 
 
 def pack_runs(runs: Sequence[Run], front: int, base: int) -> dict[str, Any]:
-    """Columns of runs that nobody else changes, from row `front` on; names (kept only by a replay) are left out.
+    """Packs runs that nothing else modifies, from row `front` on, without names (which only a replay keeps).
 
     Row numbers count from `base`.
     """
@@ -57,14 +57,14 @@ def _pack(shadows: Sequence[Shadow]) -> dict[str, NDArray[Any]]:
 
 
 class _Unpacked:
-    """What `_pack` made, run by run."""
+    """Reads what `_pack` returned, run by run."""
 
     def __init__(self, packed: Mapping[str, Any], codes: Codes) -> None:
         self._packed, self._codes = packed, codes
         self._row, self._at = 0, 0
 
     def next(self, rows: int) -> Shadow:
-        """Of the next run that has any, of so many rows."""
+        """The scores of the next run that has any, which has this many rows."""
         indptr = _indptr(self._packed["lengths"][self._row : self._row + rows])
         part = slice(self._at, self._at + int(indptr[-1]))
         self._row, self._at = self._row + rows, part.stop
@@ -73,13 +73,13 @@ class _Unpacked:
 
 
 def unpack_runs(state: Mapping[str, Any], codes: Codes) -> list[Run]:
-    """The runs of `pack_runs`; shadow versions get this process' codes."""
+    """The runs of `pack_runs`; shadow versions get this process's codes."""
     features = state["features"]
     shadows = _Unpacked(state["shadow"], codes)
     policies = _Unpacked(state.get("policies", {}), codes)
-    has_policies = state.get("has_policies", np.zeros(len(state["start"]), np.bool_))  # none: there were none before
+    has_policies = state.get("has_policies", np.zeros(len(state["start"]), np.bool_))  # missing from older checkpoints
     dicts = iter(features["dicts"])
-    offsets = iter(features.get("offsets", [None] * len(features["dicts"])))  # none before failures were told
+    offsets = iter(features.get("offsets", [None] * len(features["dicts"])))  # missing from older checkpoints
     order_at, feature_rows, feature_at = 0, 0, 0
     runs = []
     columns = zip(*(state[name].tolist() for name in ("start", "end", "given")), strict=True)

@@ -1,4 +1,4 @@
-"""The scores of some rows: all of them, whoever gave them (logged, shadow and online, in that order), or who served and all others."""
+"""The scores of some rows: all (logged, shadow and online, in that order), or those of the serving version and all others apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streameval.join.runs import Runs
 
 
 def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: list[int], grace: int) -> Scored:
-    """An online score is a violation when the model had learned labels known later than the impression (+ `grace` ms)."""
+    """All scores. An online score is a violation if the model had learned labels known later than the impression (+ `grace` ms)."""
     given = [column[rows] for column in (table.pclick, *table.score[: len(online_series)])]
     on = [~np.isnan(p) for p in given]
     sizes = [int(np.count_nonzero(some)) for some in on]
@@ -28,12 +28,12 @@ def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: 
     logged = _given(out, 0, given[0], on[0])
     out.series[: bounds[1]] = table.series[rows] if logged is None else table.series[rows[logged]]
     if shadows is not None:
-        k, end = bounds[1:3]  # behind what was logged
+        k, end = bounds[1:3]  # after the logged scores
         part = ScoreList(out.row[k:end], out.series[k:end], out.p[k:end])
         n = 0
         for shadow, of, at in shadows:
             n = take_scores(shadow, of, at, part, n)
-        if bool((part.row[1:] < part.row[:-1]).any()):  # runs interleave
+        if bool((part.row[1:] < part.row[:-1]).any()):  # rows of several runs are interleaved
             order = np.argsort(part.row, kind="stable")
             for column in part:
                 column[:] = column[order]
@@ -47,7 +47,7 @@ def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: 
 
 
 def _given(out: Scored, giver: int, p: NDArray[np.float64], on: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-    """Writes whose scores a giver's are, and what they are, of n rows those that are `on`: returns which, None for all."""
+    """Writes rows and scores of one giver, for those of n rows where `on` is set; returns which rows, None for all."""
     part = slice(out.bounds[giver], out.bounds[giver + 1])
     if part.stop - part.start == p.size:
         out.row[part], out.p[part] = np.arange(p.size), p
@@ -58,14 +58,14 @@ def _given(out: Scored, giver: int, p: NDArray[np.float64], on: NDArray[np.bool_
 
 
 class Served(NamedTuple):
-    """By row, who served it."""
+    """The serving version of every row, and its score."""
 
     series: NDArray[np.int32]
-    p: NDArray[np.float64]  # NaN: nobody
+    p: NDArray[np.float64]  # NaN: none
 
 
 class Others(NamedTuple):
-    """Scores of who did not serve, where they are kept: `scores.indptr[of[k]]` is the first one of row `at[k]` of those asked for."""
+    """Scores of other versions, where they are stored: `scores.indptr[of[k]]` is the first one of the requested row `at[k]`."""
 
     scores: Shadow
     of: NDArray[np.int64]
@@ -75,7 +75,7 @@ class Others(NamedTuple):
 def served_and_others(
     table: Table, runs: Runs, rows: NDArray[np.int64], online_series: list[int]
 ) -> tuple[Served, Iterator[Others]]:
-    """As they were given, and without a copy of what others gave."""
+    """The scores of the serving version and of the others, without copying the latter."""
 
     def others() -> Iterator[Others]:
         for shadow, of, at in runs.shadows(rows):
@@ -89,7 +89,7 @@ def served_and_others(
 
 
 def split_scored(scored: Scored, n: int) -> tuple[Served, list[Others]]:
-    """The same of all scores of n rows."""
+    """`served_and_others` from all scores of n rows."""
     first = scored.bounds[1]
     served = Served(np.full(n, -1, np.int32), np.full(n, np.nan))
     served.series[scored.row[:first]], served.p[scored.row[:first]] = scored.series[:first], scored.p[:first]

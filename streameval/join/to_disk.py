@@ -1,4 +1,4 @@
-"""Which rows of a joiner go to the disk next, and what becomes of them there; the caller writes the files."""
+"""Which rows of a joiner go to disk next, and their state there; the caller writes the files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from streameval.join.joiner import Joiner
 
 
 class RowsToDisk:
-    """The segments and blocks of one joiner. Nothing may be reading its table on another thread."""
+    """The segments and blocks of one joiner. No other thread may be reading its table."""
 
     def __init__(self, joiner: Joiner) -> None:
         self._joiner, self._cold, self._written = joiner, joiner.cold, joiner.written
 
     @property
     def segments_due(self) -> int:
-        """How many segments could be written now."""
+        """The number of segments that could be written now."""
         return self._cold.due(self._joiner.front, self._joiner.waiting)
 
     @property
@@ -26,16 +26,16 @@ class RowsToDisk:
         return self._written.unwritten(self._joiner.outside_segments) if self._cold.rows else 0
 
     def next_segment(self) -> Freezing | None:
-        """Begins the next segment; None: it is not due, or one is being written."""
+        """Starts the next segment; None: none is due, or one is being written."""
         joiner = self._joiner
         return self._cold.begin(joiner.table, joiner.runs, joiner.front, joiner.waiting)
 
     def segment_written(self, file: RowsFile, index: Index) -> None:
-        """Maps it. Raises OSError; its rows stay in memory then."""
+        """Maps the file over its rows. Raises OSError; the rows then stay in memory."""
         self._cold.finish(self._joiner.table, self._joiner.runs, self._joiner.front, file, index)
 
     def segment_ended(self) -> None:
-        """Whether or not it was written and mapped, the next one may begin."""
+        """Allows the next segment to start, whether or not this one was written and mapped."""
         self._cold.freezing = None
 
     def next_block(self) -> WrittenBlock | None:
@@ -43,11 +43,11 @@ class RowsToDisk:
         return self._written.early(self._joiner.table, self._joiner.outside_segments)
 
     def map_blocks(self) -> None:
-        """Maps the blocks that were written. Raises OSError; the rows of one stay in memory then."""
+        """Maps the blocks that were written. Raises OSError; the rows of the block that failed then stay in memory."""
         self._written.map_over(self._joiner.table, self._joiner.outside_segments)
 
     def put_aside(self, file: RowsFile | Index) -> int | None:
-        """A file is damaged: forgets its rows, and returns how many; an index will be rebuilt; None: it is no longer in use."""
+        """Drops the rows of a damaged file and returns their number; 0 for an index, which is rebuilt; None: no longer in use."""
         if isinstance(file, Index):
             if file not in self._cold.indexes:
                 return None
