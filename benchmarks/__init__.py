@@ -1,1 +1,1 @@
-"""Benchmarks: every number is a ratio against a rival or a limit measured in the same run. `python -m benchmarks`."""
+"""Benchmarks: every number is a ratio to a rival, or to a limit, measured in the same run. `python -m benchmarks`."""

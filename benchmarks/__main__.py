@@ -56,7 +56,7 @@ ALL = {
 
 
 def main() -> None:
-    """Runs the benchmarks that were named."""
+    """Runs the named benchmarks, or all."""
     if sys.argv[1:2] == ["detection"]:
         command.main(sys.argv[2:])
         return

@@ -1,10 +1,10 @@
-"""The benchmarks of this tree against those of another commit, in turn on one machine.
+"""Compares the benchmarks of this tree with those of another commit, alternating on one machine.
 
     python -m benchmarks against BASE [--rounds 5] NAME ...       or: make bench-compare BASE=main~5 NAMES="pipeline compare"
 
-Either runs its own benchmarks with its own program, each in processes of its own; of every round the two run one after the other,
-in an order that changes, so what disturbs the machine for long disturbs both. Printed is every number that both print, and how many
-times that of BASE this tree's is: the median over rounds, the least and the most.
+Each tree runs its own benchmarks with its own program, in separate processes; in every round the two run one after the other, in
+alternating order, so that a lasting disturbance of the machine affects both. Prints every number that both print, and the
+ratio of this tree's to that of BASE: the median over rounds, the least and the greatest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 
 @contextmanager
 def tree_of(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """A checkout of its own, gone afterwards."""
+    """A temporary checkout of the commit."""
     with tempfile.TemporaryDirectory(prefix="streameval-base-") as folder:
         tree = Path(folder) / "tree"
         git = ["git", "-C", str(root), "worktree"]
@@ -38,7 +38,7 @@ def tree_of(commit: str, root: Path = ROOT) -> Iterator[Path]:
 
 
 def run(tree: Path, name: str) -> dict[Place, float]:
-    """What a benchmark of a tree prints. Raises RuntimeError when it fails."""
+    """Runs a benchmark of a tree; returns what it prints. Raises RuntimeError if it fails."""
     environment = os.environ | {"PYTHONPATH": str(tree)}
     command = [sys.executable, "-m", "benchmarks", name]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
@@ -48,7 +48,7 @@ def run(tree: Path, name: str) -> dict[Place, float]:
 
 
 def compared(rounds: Sequence[tuple[dict[Place, float], dict[Place, float]]]) -> list[str]:
-    """The rows of the table, of rounds of (BASE, this tree): places that every round of both has."""
+    """The rows of the table, from rounds of (BASE, this tree): the numbers that every round of both has."""
     places = [place for place in rounds[0][0] if all(place in side for pair in rounds for side in pair)]
     out = []
     for place in places:

@@ -1,6 +1,6 @@
-"""What running auctions again adds to the loop, and its memory: 3 versions, 5 operating points, 15 candidates a request.
+"""The cost of replaying auctions, in processor time and memory: 3 versions, 5 operating points, 15 candidates a request.
 
-From the first hour on, and after a day of such hours, which is what pairs are known for by default: tables of a full history cost more.
+In the first hours, and after a day, the default length of the history of pairs: tables of a full history cost more.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ QUERIES, ADS, USERS = 2_000, 40, 20_000
 HOURS, DAY, FIRST = 6, 24, 1_700_002_800_000
 BATCH = 1_500  # requests
 ROUNDS = 5
-SNAPSHOTS = 2  # a loop that has messages waiting spends a twentieth of its time on them; they are a tenth here, or less
+SNAPSHOTS = 2  # a loop with a backlog spends a twentieth of its time on snapshots; here they are at most a tenth
 LIMIT = 1.15
-MOST_BYTES = 24  # of a pair in hour and history
+MOST_BYTES = 24  # per pair and hour of the history
 VERSIONS = ("v1", "v2", "v3")
 RESERVES = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 def settings(auctions: bool) -> Settings:
-    """With the operating points, or without."""
+    """Settings with or without the operating points."""
     points = [{"name": str(at), "mainline_reserve": at, "sidebar_reserve": 0.001} for at in RESERVES]
     return Settings.model_validate(
         {
@@ -47,7 +47,7 @@ def settings(auctions: bool) -> Settings:
 
 
 def batches(catalog: Catalog, seed: int = 0) -> list[Batch]:
-    """Decoded columns, in order of time: seven candidates are shown, the others are not."""
+    """Decoded columns, in order of time: seven candidates of a request are shown, the others are not."""
     rng = np.random.default_rng(seed)
     codes = np.array([catalog.series_code("ctr", version) for version in VERSIONS], np.int32)
     n = REQUESTS * CANDIDATES
@@ -99,7 +99,7 @@ def batches(catalog: Catalog, seed: int = 0) -> list[Batch]:
 
 
 def know(history: PairHistory, given: Sequence[Batch]) -> None:
-    """The labels of the day before: these hours, over and over."""
+    """Adds the labels of the day before: these hours, repeated."""
     for hours in range(HOURS, DAY + HOURS, HOURS):
         for batch in given:
             rows, final = batch.impressions, batch.impressions.ts - hours * HOUR
@@ -108,9 +108,9 @@ def know(history: PairHistory, given: Sequence[Batch]) -> None:
 
 
 def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[float, int]:
-    """(of the CPU, all threads: other programs on the machine do not count; bytes of the history before the stream ends).
+    """(processor time of all threads in s, bytes of the history before the stream ends).
 
-    `day`: the labels of a day before these hours are known.
+    `day`: the history has the labels of the day before.
     """
     pipeline = Pipeline(settings(auctions), time.time)
     for version in VERSIONS:
@@ -132,7 +132,7 @@ def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[
 
 
 def main() -> None:
-    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
     given = batches(Pipeline(settings(True), time.time).catalog)
     for on in (True, False):
         seconds(given[:20], on)  # compile

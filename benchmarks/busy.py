@@ -1,4 +1,4 @@
-"""A server over a pipeline that ingests flat out, from traffic without an end."""
+"""A server over a pipeline that ingests endless traffic at full speed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _BEGIN, _SPAN = 1_700_000_000_000, 10_800_000  # of `Events`
 
 @dataclass(slots=True)
 class Busy:
-    """Where it answers, and how far it is."""
+    """The server's address, and how many impressions the pipeline has taken."""
 
     url: str
     port: int
     impressions: int = 0
 
     def rate(self, seconds: float) -> float:
-        """Impressions a second from now on."""
+        """Impressions a second over the next `seconds`."""
         begin, at = time.monotonic(), self.impressions
         time.sleep(seconds)
         return (self.impressions - at) / (time.monotonic() - begin)
@@ -45,7 +45,7 @@ class Busy:
 
 @contextmanager
 def busy(store: Path | None = None, dense: int = 1, paced: bool = False) -> Iterator[Busy]:
-    """Until the block ends. `dense`: times as many events a minute as `Events` has; `paced`: questions have a budget."""
+    """Runs until the block ends. `dense`: events a minute, as a multiple of those of `Events`; `paced`: requests have a budget."""
     tree = settings(False).model_copy(update={"slices": Slices(dimensions=("country",))})
     if store is not None:
         tree = tree.model_copy(update={"store": Store(path=str(store))})
@@ -91,7 +91,7 @@ def busy(store: Path | None = None, dense: int = 1, paced: bool = False) -> Iter
 
 
 def _later(batch: Batch, number: int, dense: int) -> Batch:
-    """The same batch again for every `number`, after all that came before it and with ids of its own."""
+    """The same batch again for every `number`, later than all before it and with new ids."""
     other = np.uint64(number) << np.uint64(32)
     imp, clicks = batch.impressions, batch.clicks
 

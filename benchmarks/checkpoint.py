@@ -1,4 +1,4 @@
-"""A checkpoint of 1 million users and 5 million pending impressions: how long ingest waits, the disk, and a restart."""
+"""A checkpoint of 1 million users and 5 million pending impressions: the pause of ingest, the time to write it, and a restart."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def batches(catalog: Catalog, count: int, start: int, first: int, features: int)
 def measure(features: int) -> list[tuple[str, float, float | None, str]]:
     """(what, measured, limit, unit)."""
     models = [{"name": "ftrl", "kind": "ftrl"}] if features else []
-    BUILD.mkdir(exist_ok=True)  # of the disk that the repository is on: /tmp may be memory
+    BUILD.mkdir(exist_ok=True)  # on the disk of the repository: /tmp may be in memory
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         settings = Settings.model_validate(
             {
                 "join": {"correction_horizon": "45m"},
                 "compare": {
                     "gauc_window": "1m"
-                },  # mature rows stay for the horizon and this: pending ones are what counts here
+                },  # mature rows stay for the horizon plus this; only pending ones matter here
                 "store": {"path": folder, "checkpoint_interval": "1h", "drain_timeout": "2m"},
                 "users": {"memory": "4GB"},
                 "models": models,
@@ -73,7 +73,7 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
         keeper, _ = open_store(settings, pipeline)
         assert keeper is not None
         keeper.take(frozenset({0}))
-        for part in range(4):  # what has matured: 20 impressions a user
+        for part in range(4):  # mature impressions: 20 a user
             for batch in batches(pipeline.catalog, PENDING, START + part * WINDOW, part * PENDING, 0):
                 pipeline.take(batch)
         usual = 0.0
@@ -82,13 +82,13 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
             pipeline.take(batch)
             if number >= PENDING // SIZE // 2:
                 usual = max(usual, time.perf_counter() - step)
-        for learner in pipeline.partitions[0].learners:  # every coordinate in use: the most that a pause can cost
+        for learner in pipeline.partitions[0].learners:  # all coordinates in use, the worst case for the pause
             assert isinstance(learner.model, Ftrl)
             learner.model._zn[:] = 1e-3
         readers_see(pipeline)
         monitor = pipeline.partitions[0]
         pending, users = monitor.joiner.pending, len(monitor.scoreboard.users.columns(0)[0])
-        keeper._write_history(fold=False)  # by the same thread: a checkpoint would wait for it
+        keeper._write_history(fold=False)  # the checkpoint would wait for it, because the same thread writes both
         keeper._history_due = time.monotonic() + 1e6
         while keeper._job is not None:
             time.sleep(0.02)
@@ -99,7 +99,7 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
         pause = time.perf_counter() - began
         longest, taken = 0.0, 0
         more = batches(pipeline.catalog, PENDING, START + 5 * WINDOW, 5 * PENDING, features)
-        while keeper.state().written == 0:  # ingest goes on meanwhile, at about 1,000,000 a minute
+        while keeper.state().written == 0:  # ingest continues meanwhile, at about 1,000,000 a minute
             step = time.perf_counter()
             if taken < 20:
                 pipeline.take(next(more))

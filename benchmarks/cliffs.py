@@ -1,4 +1,4 @@
-"""Where cost must follow the work: many versions, many slice values, short panes; each against the ordinary case in the same rounds."""
+"""Cost must be proportional to work: many versions, many slice values, short panes; against the ordinary case in the same rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streameval.testing import readers_see
 ROUNDS = 3
 BATCH = 20_000
 SNAPSHOTS = 4
-HALF = 0.5  # of the ordinary case's rate, at the least
+HALF = 0.5  # the least acceptable share of the ordinary case's rate
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class World:
     """A stream over three hours of event time."""
 
     impressions: int
-    shadows: int = 0  # versions that score whatever is served
+    shadows: int = 0  # versions that score everything that is served
     values: int = 20  # of a slice dimension
     pane: str = "1m"
 
     @property
     def scores(self) -> int:
-        """What there is to count."""
+        """The number of scores to count."""
         return self.impressions * (1 + self.shadows)
 
 
@@ -49,7 +49,7 @@ WORLDS = {
 
 
 def settings(world: World) -> Settings:
-    """One dimension; what else there is as it comes."""
+    """Settings with one dimension, and defaults otherwise."""
     return Settings.model_validate(
         {
             "join": {"correction_horizon": "1h", "attribution_window": "10m"},
@@ -60,7 +60,7 @@ def settings(world: World) -> Settings:
 
 
 def pipeline_of(world: World) -> Pipeline:
-    """With every name numbered as `batches` uses it."""
+    """A pipeline in which names have the codes that `batches` uses."""
     pipeline = Pipeline(settings(world), time.time)
     for value in range(world.values):
         pipeline.catalog.value_code(0, str(value))
@@ -91,15 +91,15 @@ def batches(world: World) -> list[Batch]:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run of a world came to."""
+    """The result of a run of a world."""
 
     rate: float  # scores a second, without snapshots
     snapshot: float  # seconds for one
-    behind: float  # seconds, by how much the page gets behind while a backlog is read
+    behind: float  # seconds by which the page falls behind while a backlog is read
 
 
 def run(world: World, given: list[Batch]) -> Run:
-    """Flat out, with a few snapshots on the way."""
+    """Runs at full speed, with a few snapshots in between."""
     pipeline = pipeline_of(world)
     gc.collect()
     begin, snapshots = time.perf_counter(), []
@@ -117,7 +117,7 @@ def run(world: World, given: list[Batch]) -> Run:
 
 
 def main() -> None:
-    """Prints the table. Rounds in turn."""
+    """Prints the table. Rounds alternate."""
     logging.getLogger("streameval").setLevel(logging.ERROR)
     given = {name: (world, batches(world)) for name, world in {"ordinary": ORDINARY, **WORLDS}.items()}
     for name in ("ordinary", "63 versions in shadow"):

@@ -1,7 +1,7 @@
 """A day of rows that late clicks can still correct, in memory and on disk: time, memory, checkpoints, a restart, a late click.
 
 python -m benchmarks cold                  20 million impressions
-python -m benchmarks.cold 500000000        so many
+python -m benchmarks.cold 500000000        500 million
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ROWS = 20_000_000
 SIZES = (0, 262_144)  # of segments
 SIZE = 50_000
 START = 1_760_000_000_000
-DAY = 22 * 3_600_000  # ms of event time: all of it can be corrected
+DAY = 22 * 3_600_000  # ms of event time, all of which can be corrected
 USERS = 20_000
-CLICKED = 20  # one impression in so many is clicked
+CLICKED = 20  # one impression in this many is clicked
 LATE_CLICKS = 1_000
 INTERVAL = 30_000  # ms of event time between the last two checkpoints, as by default
 
@@ -49,7 +49,7 @@ def hashes(first: int, count: int) -> NDArray[np.uint64]:
 
 
 def settings(path: str, segment_rows: int) -> Settings:
-    """Defaults, except for the store, room for all rows in memory, and little for users: rows are what is measured."""
+    """Defaults, except for the store, room for all rows in memory, and little memory for users, which are not measured here."""
     store = {"path": path, "segment_rows": segment_rows, "checkpoint_interval": "1h", "drain_timeout": "10m"}
     return Settings.model_validate(
         {
@@ -61,7 +61,7 @@ def settings(path: str, segment_rows: int) -> Settings:
 
 
 def batches(catalog: Catalog, rows: int) -> Iterator[Batch]:
-    """Impressions evenly over the day, and the clicks on those of a minute before."""
+    """Impressions, evenly over the day, and the clicks on those of a minute before."""
     code = catalog.series_code("default", "v1")
     rng = np.random.default_rng(0)
     before = max(SIZE, rows * 60_000 // DAY // SIZE * SIZE)
@@ -87,7 +87,7 @@ def batches(catalog: Catalog, rows: int) -> Iterator[Batch]:
 
 
 def memory() -> dict[str, float]:
-    """Of this process, bytes: anonymous memory, and resident pages of files, which the system may drop at any time."""
+    """Bytes of this process: anonymous memory, and resident pages of files, which the system may drop at any time."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return {name: float(lines[name].split()[0]) * 1024 for name in ("RssAnon", "RssFile")}
 
@@ -95,7 +95,7 @@ def memory() -> dict[str, float]:
 def measure(rows: int, segment_rows: int) -> dict[str, float]:
     """The numbers of one row of the table."""
     logging.disable(logging.INFO)
-    BUILD.mkdir(exist_ok=True)  # on the disk of the repository: /tmp may be memory
+    BUILD.mkdir(exist_ok=True)  # on the disk of the repository: /tmp may be in memory
     out: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         pipeline = Pipeline(settings(folder, segment_rows), time.time)
@@ -107,7 +107,7 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
             pipeline.take(batch)
             keeper.tick()
             if 0 <= rows - max(SIZE, rows * INTERVAL // DAY) - batch.offsets["impressions", 0] < SIZE:
-                keeper.release(frozenset({0}))  # writes a checkpoint, as if no other had been
+                keeper.release(frozenset({0}))  # writes a first checkpoint
                 out["first checkpoint"], out["first checkpoint bytes"] = (
                     keeper.state().write_seconds,
                     keeper.state().bytes,
@@ -139,7 +139,7 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["late click"] = float(np.median(took))
         out["late click, 99%"] = float(np.quantile(took, 0.99))
         now = resource.getrusage(resource.RUSAGE_SELF)
-        out["waits"] = (now.ru_majflt - usage.ru_majflt) / LATE_CLICKS  # for pages of the disk
+        out["waits"] = (now.ru_majflt - usage.ru_majflt) / LATE_CLICKS  # for pages from disk
         out["pages"] = (now.ru_inblock - usage.ru_inblock) * 512 / mmap.PAGESIZE / LATE_CLICKS
         begin = time.monotonic()
         keeper.close()

@@ -1,6 +1,6 @@
-"""What comparisons add to the loop: 3 versions, one that serves and two in shadow, over 20 slice values; at two rates of traffic.
+"""The cost of comparisons in the loop: 3 versions, one serving and two in shadow, over 20 slice values; at two rates of traffic.
 
-And what they add where the events are JSON, as in a topic, and decoding is part of what is done for each of them.
+Also where events are JSON, as in a topic, so that decoding is part of the work for each of them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from streameval.testing import readers_see
 EVENTS = 1_500_000
 BATCH = 20_000
 ROUNDS = 7
-MINUTES = (180, 45)  # of event time that the events are spread over
+MINUTES = (180, 45)  # of event time over which the events are spread
 LIMIT = 1.15
 SNAPSHOT = 10  # batches between two snapshots
 
 
 def settings() -> Settings:
-    """One dimension; comparisons as they come."""
+    """Settings with one dimension, and the defaults of comparisons."""
     return Settings.model_validate({"join": {"correction_horizon": "1h"}, "slices": {"dimensions": ["country"]}})
 
 
@@ -58,7 +58,7 @@ def batches(events: Events, size: int = BATCH) -> list[Batch]:
 
 
 def name_everything(pipeline: Pipeline, events: Events) -> None:
-    """Numbers the names as `batches` uses them."""
+    """Gives names the codes that `batches` uses."""
     events.name_slices(pipeline.catalog)
     for version in ("v1", "v2", "v3"):
         pipeline.catalog.series_code("ctr", version)
@@ -66,7 +66,7 @@ def name_everything(pipeline: Pipeline, events: Events) -> None:
 
 @contextmanager
 def comparing(on: bool) -> Iterator[None]:
-    """The loop as it is, or without what comparisons need."""
+    """The loop as it is, or without everything that only comparisons need."""
     if on:
         yield
         return
@@ -118,7 +118,7 @@ def decoded(decoder: Decoder, values: list[bytes]) -> Batch:
 
 
 def seconds(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> float:
-    """Of the CPU, all threads: other programs on the machine do not count. `given`: batches, or messages to decode."""
+    """Processor time of all threads, s. `given`: batches, or messages to decode."""
     pipeline = Pipeline(settings(), time.time)
     name_everything(pipeline, events)
     decoder = make_decoder(pipeline.settings, pipeline)
@@ -137,9 +137,9 @@ def seconds(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> f
 
 
 def row(minutes: int, as_json: bool = False) -> list[str]:
-    """Cells of a line: CPU in ns an impression without and with comparisons, and the ratio with its spread.
+    """Cells of a row: processor time in ns per impression without and with comparisons, and the ratio with its spread.
 
-    Rounds in turn, and the ratio of the best of either: what disturbs only ever adds.
+    Rounds alternate, and ratios are of the best rounds: disturbances only ever add time.
     """
     events = Events(EVENTS, minutes=minutes)
     given = messages(events) if as_json else batches(events)
@@ -154,7 +154,7 @@ def row(minutes: int, as_json: bool = False) -> list[str]:
 
 def main() -> None:
     """Prints the table."""
-    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # the verdicts of every round
+    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # mutes the verdicts of every round
     print(
         "| 3 versions, 20 slice values, impressions a minute | CPU ns an impression without | with comparisons | "
         "best to best (rounds: least, most) | limit |"

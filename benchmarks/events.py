@@ -42,13 +42,13 @@ class Events:
 
     @staticmethod
     def name_slices(catalog: Catalog) -> None:
-        """Tells a catalog of ("country", "device"), or of the first alone, the values that the columns use."""
+        """Adds the values that the columns use to a catalog of ("country", "device"), or of the first alone."""
         for dimension, count in ((0, 20), (1, 4))[: len(catalog.dimensions)]:
             for value in range(count):
                 catalog.value_code(dimension, str(value))
 
     def batches(self, catalog: Catalog, size: int, learn: bool = True, known: bool = False) -> Iterator[Batch]:
-        """Batches in order of time; `known`: labels ride on the impressions instead of coming as clicks."""
+        """Batches in order of time; `known`: impressions carry their labels, and there are no clicks."""
         code = catalog.series_code(*SERIES)
         clicks = np.flatnonzero(self.clicked) if not known else np.empty(0, np.int64)
         when = np.concatenate((self.ts, self.click_ts[: clicks.size]))

@@ -1,4 +1,4 @@
-"""What weighing by propensity, and strata of it, add to the loop: 3 versions, one that serves and two in shadow."""
+"""The cost of weighting by propensity, and of strata, in the loop: 3 versions, one serving and two in shadow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITS = {"exposure": 1.05, "strata": 1.0, "lists": 1.05}
 
 
 def settings(strata: bool, lists: bool) -> Settings:
-    """One dimension; requests close as they come."""
+    """Settings with one dimension; requests close during the run."""
     more: dict[str, Any] = {"strata": {"count": 4}} if strata else {"strata": {"by": ""}}
     more["ranking"] = {"k": list(ranking.K)} if lists else {"k": [], "by_user": []}
     return Settings.model_validate(
@@ -33,7 +33,7 @@ def settings(strata: bool, lists: bool) -> Settings:
 
 
 def batches(events: Events, requests: bool) -> tuple[list[Batch], list[Batch]]:
-    """The batches of `ranking`, without and with propensities from 0.008 to 1, of which a 20th weighs more than 100."""
+    """The batches of `ranking`, without and with propensities from 0.008 to 1; a 20th of the weights are above 100."""
     rng = np.random.default_rng(2)
     without = ranking.batches(events, requests)
     having = []
@@ -45,7 +45,7 @@ def batches(events: Events, requests: bool) -> tuple[list[Batch], list[Batch]]:
 
 
 def seconds(events: Events, given: Sequence[Batch], config: Settings) -> float:
-    """Of the CPU, all threads: other programs on the machine do not count."""
+    """Processor time of all threads, s."""
     pipeline = Pipeline(config, time.time)
     name_everything(pipeline, events)
     gc.collect()
@@ -60,7 +60,7 @@ def seconds(events: Events, given: Sequence[Batch], config: Settings) -> float:
 
 
 def main(events_count: int = EVENTS, rounds: int = ROUNDS) -> None:
-    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
     events = Events(events_count)
     print("| the loop, 3 versions | CPU ns an impression | ratio: best to best (rounds: least, most) | limit |")
     print("|---|---|---|---|")

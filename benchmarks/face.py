@@ -16,7 +16,7 @@ ROUNDS = 3
 
 
 def table(n: int = ROWS) -> pa.Table:
-    """n labelled rows: users as text, a calibrated score, an hour and a half of event time per million."""
+    """n labelled rows: users as text, calibrated scores, an hour and a half of event time per million."""
     rng = np.random.default_rng(0)
     logit = rng.normal(-3, 1, n)
     users = pa.array([f"user-{i}" for i in range(USERS)])
@@ -48,7 +48,7 @@ def scikit_learn(given: pa.Table) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Prints the table. Stops with an error when a number is not scikit-learn's."""
+    """Prints the table. Fails if a number differs from scikit-learn's."""
     whole = table()
     plain = whole.select(["user_id", "pclick", "clicked"])
     cases: dict[str, tuple[pa.Table, dict[str, object]]] = {

@@ -1,6 +1,6 @@
-"""Decoding in processor time: live messages, one event each with 8 text features, of JSON, Avro and Protobuf in turn; and files.
+"""Processor time of decoding: live messages of one event with 8 text features, as JSON, Avro and Protobuf in turn; and files.
 
-Files are read from the disk to batches, as `replay` does: JSONL and CSV beside the same lines as JSON messages, plain and with the features.
+Files are read from disk into batches, as `replay` does: JSONL and CSV beside the same lines as JSON messages, with and without features.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ map<string, string> features = 8; }"""
 
 
 def events() -> list[dict[str, Any]]:
-    """Those of all formats."""
+    """The events of all formats."""
     luck = random.Random(1)
     return [
         {
@@ -56,7 +56,7 @@ def events() -> list[dict[str, Any]]:
 
 
 def messages(rows: list[dict[str, Any]]) -> dict[str, list[bytes]]:
-    """The same events by format."""
+    """The same events in every format."""
     parsed = fastavro.parse_schema(json.loads(json.dumps(AVRO)))
     kind: Any = protobuf.reader(Schema(7, PROTO, {}, "PROTOBUF")).message_type((0,))
     out: dict[str, list[bytes]] = {"JSON": [msgspec.json.encode(row) for row in rows], "Avro": [], "Protobuf": []}
@@ -73,13 +73,13 @@ def messages(rows: list[dict[str, Any]]) -> dict[str, list[bytes]]:
 
 
 class Known:
-    """One schema."""
+    """A registry with one schema."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def known(self, id: int) -> Schema | None:
-        """It, under any id."""
+        """The schema, for any id."""
         return self._schema
 
 
@@ -141,7 +141,7 @@ def file_reader(path: Path, hashed: bool) -> Callable[[], float]:
 
 
 def files(rows: list[dict[str, Any]]) -> None:
-    """Prints the second table: rows of a file against the same as messages, of which none says its kind either."""
+    """Prints the second table: rows of a file against the same rows as messages, also without the kind of event."""
     print(
         "\n| events | features | read from | events per second of one processor | against messages: median (least, most) |"
     )
@@ -164,7 +164,7 @@ def files(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Prints the table; every round has all formats, so that they see the same machine."""
+    """Prints the table; every round has all formats, so that all run under the same conditions."""
     rows = events()
     given = messages(rows)
     print(

@@ -1,4 +1,4 @@
-"""The history on disk: bytes of a part, time of writing, folding and asking."""
+"""The history on disk: bytes of a part, and the time of writing, folding and queries."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ KEEP = Retention(2 * DAY, 30 * DAY, 400 * DAY, 1 << 40)
 
 
 def timed(function: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Seconds that a call takes."""
     begin = time.perf_counter()
     function()
     return time.perf_counter() - begin
 
 
 def minute(number: int, each: int, users: np.ndarray, form: HistoryFormat) -> Scores:
-    """`each` impressions of two versions at a CTR of 5 %; a few users have many."""
+    """`each` impressions of each of two versions at a CTR of 5 %; a few users have many."""
     rng = np.random.default_rng(number)
     n = 2 * each
     p = 1 / (1 + np.exp(-rng.normal(-3.5, 1.2, n)))
@@ -52,7 +52,7 @@ def minute(number: int, each: int, users: np.ndarray, form: HistoryFormat) -> Sc
 
 
 def sizes(path: Path, level: int) -> tuple[float, float, float]:
-    """Mean bytes of a version's vector, of one of a slice, of a version's sample."""
+    """Mean bytes of a version's vector, of a slice's vector, and of a version's sample of users."""
     db = sqlite3.connect(path)
     queries = (
         "SELECT avg(bytes) FROM vectors WHERE slice = 0 AND level = ?",

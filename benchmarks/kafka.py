@@ -1,4 +1,4 @@
-"""Kafka end to end (JSON, 8 features, one partition set) against a loop that only drains and decodes the topic."""
+"""Kafka end to end (JSON, 8 features) against a loop that only reads and decodes the topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EVENTS = 1_000_000
 
 
 def fill(address: str, impressions: str, clicks: str, events: Events) -> None:
-    """Writes the events as JSON, one object a message, into one partition."""
+    """Writes the events as JSON, one object per message, to one partition."""
     writer = KafkaWriter(address, {"compression.type": "lz4", "linger.ms": 50})
     writer.create_topics([impressions, clicks], 1)
     encode = msgspec.json.Encoder().encode
@@ -82,7 +82,7 @@ def drain(tree: Settings, events: Events, full: bool) -> float:
 
 @contextmanager
 def broker() -> Iterator[str | None]:
-    """The address of a real Apache Kafka: STREAMEVAL_TEST_KAFKA, or one started for the while; None without Java."""
+    """The address of a real Apache Kafka: STREAMEVAL_TEST_KAFKA, or one started for the block; None without Java."""
     given = os.environ.get("STREAMEVAL_TEST_KAFKA")
     if given:
         yield given

@@ -1,4 +1,4 @@
-"""What a second of live traffic costs, with the snapshot at its end, as the run grows: 3 versions, 20 slice values, 4 partitions."""
+"""The cost of a second of live traffic and its snapshot as the run grows: 3 versions, 20 slice values, 4 partitions."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from streameval.testing import readers_see
 
 RATE = 400  # impressions a second
 PARTITIONS = 4
-MINUTES = (10, 30, 60)  # after which the last minute's seconds are timed
-GROWTH = 1.5  # of a snapshot over the first one measured, at the most
+MINUTES = (10, 30, 60)  # when the seconds of the last minute are timed
+GROWTH = 1.5  # the most that a snapshot may cost, over the first one measured
 
 
 def settings() -> Settings:
-    """One dimension, and labels that are final after a minute."""
+    """Settings with one dimension, and labels that are final after a minute."""
     return Settings.model_validate({"join": {"attribution_window": "1m"}, "slices": {"dimensions": ["country"]}})
 
 
 def main() -> None:
-    """Prints the table; of the CPU, all threads."""
+    """Prints the table; processor time of all threads."""
     events = Events(RATE * 60 * MINUTES[-1], minutes=MINUTES[-1])
     pipeline = Pipeline(settings(), time.time)
     compare.name_everything(pipeline, events)

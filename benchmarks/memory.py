@@ -16,7 +16,7 @@ from streameval.sketches.sorted_lists import entries
 
 
 def users(count: int = 1_000_000, each: int = 20) -> tuple[int, int]:
-    """(bytes, impressions) of the run's ranks for `count` users."""
+    """(bytes, impressions) of the run's ranks for `count` users with `each` impressions on average."""
     rng = np.random.default_rng(0)
     directory, ranks = Directory(), GroupRanks()
     ids = rng.integers(1, 2**63, count).astype(np.uint64)

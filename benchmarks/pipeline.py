@@ -26,7 +26,7 @@ ROUNDS = 7
 
 
 def settings(models: bool) -> Settings:
-    """Two slice dimensions, default windows, ftrl when asked."""
+    """Settings with two slice dimensions, default windows, and optionally FTRL."""
     tree: dict[str, object] = {"join": {"correction_horizon": "1h"}, "slices": {"dimensions": ["country", "device"]}}
     if models:
         tree["models"] = [{"name": "ftrl", "kind": "ftrl"}]
@@ -34,7 +34,7 @@ def settings(models: bool) -> Settings:
 
 
 def batches(events: Events, models: bool, size: int = BATCH) -> list[Batch]:
-    """Decoded columns, as every pipeline of `settings` numbers them."""
+    """Decoded columns, with the codes that every pipeline of `settings` assigns."""
     catalog = Pipeline(settings(models), time.time).catalog
     events.name_slices(catalog)
     return list(events.batches(catalog, size, models))
@@ -45,7 +45,7 @@ def rate(events: Events, given: list[Batch], models: bool) -> float:
     pipeline = Pipeline(settings(models), time.time)
     events.name_slices(pipeline.catalog)
     pipeline.catalog.series_code(*SERIES)
-    gc.collect()  # the run before must not be thrown away in this one's time
+    gc.collect()  # or freeing the previous run would count here
     begin = time.perf_counter()
     for batch in given:
         pipeline.take(batch)
@@ -99,7 +99,7 @@ def middle(values: list[float]) -> float:
 
 
 def main() -> None:
-    """Prints the table. Rounds in turn, and medians of ratios: the machine's speed may change meanwhile."""
+    """Prints the table. Rounds alternate, and ratios are medians: the machine's speed may change meanwhile."""
     small, big, few = Events(RIVER_EVENTS, dicts=True), Events(EVENTS), Events(50_000)
     for models in (True, False):
         rate(few, batches(few, models), models)  # compile
@@ -114,7 +114,7 @@ def main() -> None:
     river: list[float] = []
     for what, measure in ours.items():
         for _ in range(3):
-            measure()  # brings the memory in: a first touch costs most
+            measure()  # touches the memory, which costs most the first time
         rounds = [(measure(), river_rate(small)) for _ in range(ROUNDS)]
         ratios = [mine / its for mine, its in rounds]
         river += [its for _, its in rounds]

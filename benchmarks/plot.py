@@ -1,4 +1,4 @@
-"""A drawing of what is kept of benchmarks: of each commit the ratios that compare from machine to machine."""
+"""Plots the stored benchmarks: by commit, the ratios that can be compared between machines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 
 @dataclass(frozen=True)
 class Panel:
-    """A ratio to draw: rows of a benchmark, by what they begin with, in a column that begins so."""
+    """A ratio to plot: rows of a benchmark and a column, by the beginnings of their names."""
 
     title: str
     benchmark: str
     column: str
-    rows: dict[str, str]  # beginning of the row: its name here
+    rows: dict[str, str]  # beginning of the row's name: its name in the plot
 
 
 PANELS = (
@@ -39,7 +39,7 @@ PANELS = (
 
 
 def series(kept: Sequence[dict[str, Any]], panel: Panel, begins: str) -> list[tuple[str, str, float]]:
-    """(date, commit, median of its runs) of a row, by date; a commit with changes is left out."""
+    """(date, commit, median of its runs) of a row, by date; trees with uncommitted changes are left out."""
     found: dict[tuple[str, str], list[float]] = {}
     for line in kept:
         here = line["benchmark"] == panel.benchmark and line["column"].startswith(panel.column)
@@ -107,6 +107,6 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
 
 
 def _ticks(most: float) -> list[float]:
-    """Some round numbers from 0 to `most`."""
+    """A few round numbers from 0 to `most`."""
     step = next(s * 10.0**e for e in range(-3, 6) for s in (1, 2, 5) if most / (s * 10.0**e) <= 5)
     return [step * i for i in range(int(most / step) + 1)]

@@ -1,4 +1,4 @@
-"""The tables that benchmarks print, read as numbers: two commits that print alike can be compared, whatever they measure."""
+"""Reads the tables that benchmarks print, so that two commits that print the same tables can be compared, whatever they measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = {
 
 
 class Place(NamedTuple):
-    """Where a number stands."""
+    """The place of a number in the tables."""
 
     benchmark: str
     row: str
@@ -20,9 +20,9 @@ class Place(NamedTuple):
 
 
 def numbers(text: str) -> dict[Place, float]:
-    """The first number of every cell, in plain units; the first cell of a row, and those without a number, are what the row is called.
+    """The first number of every cell, in plain units; the first cell of a row, and those without a number, are the row's name.
 
-    A row that is called like one before it is told from it by its number.
+    Rows of the same name are numbered.
     """
     found: dict[Place, float] = {}
     called: dict[tuple[str, str, str], int] = {}

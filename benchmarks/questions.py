@@ -1,6 +1,6 @@
-"""Ingest flat out, with nobody asking and with 40 threads of another process that ask as fast as they are answered.
+"""Ingest at full speed, without requests and with 40 threads of another process that send requests as fast as they are answered.
 
-Phases with and without questions take turns, so that other work on the machine touches both alike.
+Phases with and without requests alternate, so that other work on the machine affects both.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from benchmarks.busy import busy
 
 THREADS = 40
 ROUNDS = 3
-DENSE = 10  # times as many events a minute as `Events` has: or the history's panes are what is measured
+DENSE = 10  # times as many events a minute as in `Events`, or the history's panes would dominate
 SECONDS = 10.0
-SETTLE = 6.0  # until what may have been saved up is spent
+SETTLE = 6.0  # seconds until a saved-up budget of requests is used up
 
-# asks a mix of everything, for ever; prints what came of it when its input closes
+# requests a mix of everything until its input closes; then prints the counts
 _ASKER = """
 import collections, http.client, itertools, json, random, sys, threading, time
 port, threads = int(sys.argv[1]), int(sys.argv[2])

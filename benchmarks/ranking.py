@@ -1,4 +1,4 @@
-"""What ranking metrics add to the loop, and to a pane: 3 versions, one that serves and two in shadow, lists of 6 to 12."""
+"""The cost of ranking metrics in the loop, and their memory by pane: 3 versions, one serving and two in shadow, lists of 6 to 12."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BATCH = 20_000
 ROUNDS = 7
 LIMIT = 1.15
 MOST_BYTES = 8_000  # of a pane and version
-SNAPSHOT = 30  # batches between two snapshots: a loop that has messages waiting spends a twentieth of its time on them
+SNAPSHOT = 30  # batches between two snapshots: a loop with a backlog spends a twentieth of its time on them
 K = (1, 5, 10)
 SHADOWS = ("v2", "v3")
 
 
 def settings(k: Sequence[int]) -> Settings:
-    """One dimension; requests close as they come."""
+    """Settings with one dimension; requests close during the run."""
     return Settings.model_validate(
         {
             "join": {"correction_horizon": "1h"},
@@ -38,8 +38,8 @@ def settings(k: Sequence[int]) -> Settings:
 
 
 def batches(events: Events, requests: bool) -> list[Batch]:
-    """Decoded columns, every impression with the pClicks of two shadow versions; `requests`: in lists of 6 to 12, all of
-    one user, with the positions of an older model."""
+    """Decoded columns, every impression with the pClicks of two shadow versions; `requests`: in lists of 6 to 12, each of
+    one user, with positions given by an older model."""
     rng = np.random.default_rng(1)
     sizes = rng.integers(6, 13, events.n // 6)
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
@@ -72,7 +72,7 @@ def batches(events: Events, requests: bool) -> list[Batch]:
 
 
 def seconds(events: Events, given: Sequence[Batch], k: Sequence[int]) -> tuple[float, Pipeline]:
-    """Of the CPU, all threads: other programs on the machine do not count."""
+    """Processor time of all threads, s."""
     pipeline = Pipeline(settings(k), time.time)
     name_everything(pipeline, events)
     gc.collect()
@@ -87,7 +87,7 @@ def seconds(events: Events, given: Sequence[Batch], k: Sequence[int]) -> tuple[f
 
 
 def bytes_a_pane(pipeline: Pipeline) -> float:
-    """Of ranking sums, of a pane and version."""
+    """Bytes of ranking sums, by pane and version."""
     layout = pipeline.partitions[0].scoreboard.overall_layout
     panes = pipeline.partitions[0].scoreboard.overall
     ours = [panes.get(number).cells % layout.size >= layout.tallies for number in panes.numbers()]
@@ -95,7 +95,7 @@ def bytes_a_pane(pipeline: Pipeline) -> float:
 
 
 def main() -> None:
-    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
     events = Events(EVENTS)
     print(
         "| the loop, 3 versions, 3 cuts | CPU ns an impression | ratio: best to best (rounds: least, most) | limit | bytes of a pane and version | limit |"
@@ -111,7 +111,7 @@ def main() -> None:
             for k in ((), K) if number % 2 == 0 else (K, ()):
                 took[k], pipeline = seconds(events, given, k)
                 size = bytes_a_pane(pipeline) if k else size
-                del pipeline  # one that is kept leaves the next without the memory that the others find
+                del pipeline  # so that the next run finds the same free memory
             rounds.append((took[()], took[K]))
         without, with_them = map(min, zip(*rounds, strict=True))
         ratios = sorted(b / a for a, b in rounds)

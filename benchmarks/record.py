@@ -1,11 +1,11 @@
-"""What benchmarks print, kept in the repository by commit, and drawn.
+"""Stores what benchmarks print in the repository, by commit, and plots it.
 
-    python -m benchmarks record NAME ...                    this commit's numbers, at the end of results.jsonl
-    python -m benchmarks record --of COMMIT --of COMMIT NAME ...    those of others, by their own benchmarks, here and now
-    python -m benchmarks plot                               draws results.jsonl again: docs/pictures/speed.svg
+    python -m benchmarks record NAME ...                    appends this commit's numbers to results.jsonl
+    python -m benchmarks record --of COMMIT --of COMMIT NAME ...    those of other commits, by their own benchmarks, measured now
+    python -m benchmarks plot                               plots results.jsonl again: docs/pictures/speed.svg
 
-A line is one number: of which commit and its date, measured when, on which machine, where it stood in the table. Numbers of one commit from several runs are
-kept side by side. Only ratios against a rival in the same run compare from machine to machine; those are what is drawn.
+A line is one number, with its commit and date, the time and machine of the measurement, and its place in the table. Numbers of
+several runs of a commit are all kept. Only ratios to a rival in the same run can be compared between machines; these are plotted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PICTURE = ROOT / "docs" / "pictures" / "speed.svg"
 
 
 def machine() -> str:
-    """The processor's name and how many cores there are."""
+    """The processor's name and the number of cores."""
     name = "unknown processor"
     information = Path("/proc/cpuinfo")
     if information.exists():
@@ -39,7 +39,7 @@ def machine() -> str:
 
 
 def commit_of(tree: Path) -> dict[str, str]:
-    """The commit that a tree is of, and its date; "+" behind one with changes."""
+    """A tree's commit, with a "+" if there are uncommitted changes, and its date."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", str(tree), *arguments], check=True, capture_output=True, text=True)
@@ -53,13 +53,13 @@ def commit_of(tree: Path) -> dict[str, str]:
 
 
 def lines(commit: dict[str, str], found: dict[Place, float]) -> list[dict[str, Any]]:
-    """What is kept of a run."""
+    """The lines to store of a run."""
     at = {"measured": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine()}
     return [commit | at | place._asdict() | {"value": value} for place, value in found.items()]
 
 
 def read(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """All that is kept, in the order of the file."""
+    """All stored lines, in the order of the file."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -70,7 +70,7 @@ def keep(some: Iterable[dict[str, Any]], path: Path = RESULTS) -> None:
 
 
 def plot() -> None:
-    """Draws what is kept."""
+    """Plots all stored lines."""
     PICTURE.write_text(draw(read()))
     print(f"{PICTURE.relative_to(ROOT)}: drawn")
 

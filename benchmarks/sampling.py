@@ -1,4 +1,4 @@
-"""What weights of a downsampled log add to the loop: the same events, counted as they come and as a sample."""
+"""The cost of weights of a downsampled log in the loop: the same events, counted once each and as a sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 1.05
 
 
 def settings(sampling: dict[str, Any]) -> Settings:
-    """Two dimensions."""
+    """Settings with two dimensions."""
     return Settings.model_validate(
         {
             "join": {"correction_horizon": "1h"},
@@ -47,7 +47,7 @@ def batches(events: Events) -> tuple[list[Batch], list[Batch]]:
 
 
 def main(events_count: int = EVENTS, rounds: int = ROUNDS) -> None:
-    """Prints the table. Rounds in turn, and the ratio of the best of either: what disturbs only ever adds."""
+    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
     events = Events(events_count)
     plain, weighed = batches(events)
     runs: Sequence[tuple[str, list[Batch], Settings]] = (

@@ -1,4 +1,4 @@
-"""/metrics at about 500 series, while the same process ingests flat out."""
+"""/metrics with about 500 series, while the same process ingests at full speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a snapshot costs: 4 versions, 6 countries, 3 windows, so 84 results. Of the CPU, all threads."""
+"""The cost of a snapshot: 4 versions, 6 countries, 3 windows, so 84 results. Processor time of all threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS = 400_000
 BATCH = 10_000
 COUNTRIES = 6
 SHADOWS = ("v2", "v3", "v4")
-LIMIT = 61.0  # ms, of what stands still between two snapshots
+LIMIT = 61.0  # ms, of a snapshot without new events
 
 
 def _settings() -> Settings:
@@ -53,7 +53,7 @@ def _batches(events: Events, catalog: Catalog) -> Iterator[Batch]:
 
 
 def main() -> None:
-    """Prints the table: the best and the median of a stream's second half, because what disturbs only ever adds."""
+    """Prints the table: the best and the median of a stream's second half, since disturbances only ever add time."""
     events = Events(EVENTS)
     events.country = (events.country - 2) % COUNTRIES + 2
     tree = _settings()
@@ -79,7 +79,7 @@ def main() -> None:
         pipeline.history_rows(())
         for part in pipeline.partitions.values():
             part.show()
-        pipeline._background.wait()  # counting is no part of it
+        pipeline._background.wait()  # counting is not part of the snapshot
         begin = time.process_time()
         readers_see(pipeline)
         timed("windows moved on by 10,000 impressions", begin)

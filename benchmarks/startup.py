@@ -1,4 +1,4 @@
-"""From nothing to the first batch, with Numba's cache warm and cold."""
+"""The time from the start of a process to the first batch, with Numba's cache warm and cold."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ with Compiling(first, later, helpers={helpers}, few=0):
 
 
 def once(cache: str | None, code: str = _CODE) -> float:
-    """Seconds of a fresh process."""
+    """Seconds that a new process takes."""
     environment = dict(os.environ)
     if cache:
         environment["NUMBA_CACHE_DIR"] = cache
@@ -49,7 +49,7 @@ def once(cache: str | None, code: str = _CODE) -> float:
 def first_start(helpers: int | None, first: bool = False) -> float:
     """Seconds until every kernel of a start is ready, or those for the `first` batch, with an empty cache.
 
-    `helpers` None: as many as a start has here.
+    `helpers` None: as many as a start uses on this machine.
     """
     with tempfile.TemporaryDirectory() as cache:
         return once(cache, _START.format(helpers=helpers, first=first))

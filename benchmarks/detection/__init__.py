@@ -1,1 +1,1 @@
-"""Does the detector keep its promises? A seeded world, false alarms, power and error bars, with textbook rules beside."""
+"""Checks the error rates of verdicts: a simulated world, false alarms, power and error bars, compared with textbook rules."""

@@ -23,13 +23,13 @@ def gaussian(short: bool) -> str:
 
 
 def overall(short: bool) -> str:
-    """The same of all metrics at once."""
+    """The same for all metrics at once."""
     runs = 20 if short else 1200
     return tables.overall({(d, a): null.overall_alarms(d, runs, a) for d in (1.0, 4.0) for a in (0.05, 0.01)})
 
 
 def world(short: bool) -> str:
-    """Equal versions in the world."""
+    """Equal versions in the simulated world."""
     return tables.world_null(*null.world_alarms(3 if short else 220, peers=3 if short else 100))
 
 
@@ -80,7 +80,7 @@ def curves(short: bool) -> str:
 
 
 def levels(short: bool) -> str:
-    """What the overall e-process must reach."""
+    """Levels that the overall e-process must reach."""
     return tables.levels({alpha: spent.level(alpha, 200 if short else 3000) for alpha in spent.ALPHAS})
 
 
@@ -98,7 +98,7 @@ SECTIONS = {
 
 
 def main() -> None:
-    """Runs what was asked for."""
+    """Runs the command."""
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         command.main(sys.argv[1:])
         return

@@ -1,7 +1,7 @@
-"""`python -m benchmarks detection nulls|power|laws`: promises about verdicts, in worlds that nobody tuned them to.
+"""`python -m benchmarks detection nulls|power|laws`: promises about verdicts, in worlds for which verdicts were not tuned.
 
-`nulls`: how often a false verdict falls; `power`: how many impressions it takes to find a worse version, or to certify an equal
-one; `laws`: by how much versions differ that do not, hour by hour, and whether the number of partitions matters.
+`nulls`: the rate of false verdicts; `power`: the impressions that it takes to detect a worse version, or to certify an equal one;
+`laws`: the measured differences of equal versions, hour by hour, and whether the number of partitions matters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.detection.rates import delay, thousands
 from benchmarks.detection.whole import RULES, Case, Outcome
 from streameval.compare.evidence.evidence import Rule
 
-STREAMS_OF_A_PROCESS = 50  # a worker is replaced then: its memory is bounded
+STREAMS_OF_A_PROCESS = 50  # after which a worker is replaced, to bound its memory
 ROUTES = {"pipeline": whole.run, "sums": from_sums.run}
 METRICS = ("log_loss", "auc", "gauc", "calibration")
 BOUNDED = ("log_loss", "auc")
@@ -34,7 +34,7 @@ class Runner:
         self._run, self._pool, self._first, self.runs, self._cap = ROUTES[route], pool, first, runs, cap
 
     def __call__(self, case: Case) -> list[Outcome]:
-        """The streams of a case, one a seed."""
+        """The outcomes of a case, one per seed."""
         cases = [replace(case, seed=seed, cap=self._cap) for seed in range(self._first, self._first + self.runs)]
         return list((self._pool.imap if self._pool else map)(self._run, cases))
 
@@ -46,7 +46,7 @@ def runner(route: str, workers: int, first: int, runs: int, cap: int) -> Iterato
         yield Runner(route, None, first, runs, cap)
         return
     context = multiprocessing.get_context("spawn")
-    # not an executor: those of Python 3.11 stand still when they replace a worker (python/cpython#115634)
+    # not an executor: those of Python 3.11 can deadlock when they replace a worker (python/cpython#115634)
     with context.Pool(workers, maxtasksperchild=STREAMS_OF_A_PROCESS) as pool:
         yield Runner(route, pool, first, runs, cap)
 
@@ -65,7 +65,7 @@ def nulls(args: argparse.Namespace, run: Runner) -> None:
 
 
 def power(args: argparse.Namespace, run: Runner) -> None:
-    """Delays. Where the verdict never falls within the stream, it counts as never."""
+    """Delays. Streams without the verdict count as an infinite delay."""
     bounds = [f"{what} {name}" for name in BOUNDED for what in ("bound by", "variance over the empirical one,")]
     _head(("version", "world", "rule", *("overall", *METRICS), "wished for overall", "true harm in log loss", *bounds))
     for case, verdict, (median, late) in promises.power(args.worlds, args.pairs, args.rules or ["0.05/m0"]):
@@ -81,10 +81,10 @@ def power(args: argparse.Namespace, run: Runner) -> None:
 
 
 def _bounds(case: Case, verdict: str, outs: Sequence[Outcome]) -> Iterator[str]:
-    """What no sequential test of one metric can go below on the average, though it knew the harm (or, for a certificate, the
-    tolerance) and the variance, 2 ln(1/alpha) v / theta**2 (Wald 1945); and v over what differences of streams vary by.
+    """The lower bound of the mean delay of any sequential test of one metric that knows the harm (or, for a certificate, the
+    tolerance) and the variance, 2 ln(1/alpha) v / theta**2 (Wald 1945); and v over the variance of differences between streams.
 
-    Of whole streams, so only by sums: the pipeline stops at the verdict.
+    These need whole streams, so only with sums: the pipeline stops at the verdict.
     """
     rule = Rule(**RULES[case.rule])  # type: ignore[arg-type]
     for name in BOUNDED:
@@ -100,7 +100,7 @@ def _bounds(case: Case, verdict: str, outs: Sequence[Outcome]) -> Iterator[str]:
 
 
 def laws(args: argparse.Namespace, run: Runner) -> None:
-    """Differences of versions that do not differ; of arms every stream twice, with the arms exchanged."""
+    """Differences of equal versions; for arms, every stream also with the arms exchanged."""
     counts = args.partitions or [1, 4, 8, 32]
     _head(
         (
@@ -121,7 +121,7 @@ def laws(args: argparse.Namespace, run: Runner) -> None:
         for count in counts:
             plan = replace(case.plan, partitions=count)
             outs[count] = run(replace(case, plan=plan))
-            if plan.setup != "paired":  # what luck users bring is nearly gone over both
+            if plan.setup != "paired":  # over both streams, chance differences between users nearly cancel
                 outs[count] += run(replace(case, plan=replace(plan, mirrored=True)))
         for count, mark in ((count, mark) for count in counts for mark in case.marks):
             for metric in METRICS:
@@ -141,7 +141,7 @@ def laws(args: argparse.Namespace, run: Runner) -> None:
 
 
 def _agreement(name: str, outs: dict[int, list[Outcome]]) -> None:
-    """Of the numbers of partitions with the first of them."""
+    """The agreement of other numbers of partitions with the first one."""
     first, *others = outs
     for count in others:
         apart = [

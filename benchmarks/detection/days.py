@@ -1,4 +1,4 @@
-"""A model's traffic hour by hour, as rows of the ledger: users, days that differ, and versions of known quality."""
+"""A model's traffic hour by hour, as rows of the ledger, with users, varying days, and versions of known quality."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Key = tuple[Series, Series | None]
 
 @dataclass(frozen=True)
 class Quality:
-    """The variance of what hides the true logit from a version, and what it multiplies its pClick by."""
+    """The variance of a version's noise around the true logit, and the factor on its pClick."""
 
     noise: float = 1.0
     scale: float = 1.0
@@ -37,16 +37,16 @@ BAD = Quality(2.1)  # NE +2.5%, AUC -0.03
 
 
 class Picks:
-    """Numbers with given chances, the very ones of NumPy's `choice` (a search in the chances added up) at a fifth of its time."""
+    """Draws numbers with given probabilities: the same as NumPy's `choice` (a search in the cumulative sum) in a fifth of its time."""
 
     def __init__(self, chance: NDArray[np.float64]) -> None:
         self._upto = chance.cumsum()
         self._upto /= self._upto[-1]
-        # where to begin: the number at every 4096th of the way
+        # where to start searching: the number at every 4096th of the range
         self._first = self._upto.searchsorted(np.arange(GUIDES) / GUIDES, side="right")
 
     def at(self, drawn: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Of numbers drawn from [0, 1)."""
+        """The numbers for uniform draws from [0, 1)."""
         return _pick(self._upto, self._first, drawn)
 
 
@@ -62,8 +62,8 @@ def _pick(upto: NDArray[np.float64], first: NDArray[np.int64], drawn: NDArray[np
 
 
 class Days:
-    """Hours in order. Days differ in odds (5%) and in how much items can be told apart (`mix`, relative), unknown to the versions;
-    on two days of the week items differ by `weekend` more.
+    """Hours in order. Days vary in odds (5%) and in the spread of items (`mix`, relative), unknown to the versions; on two days of
+    the week items spread more by `weekend`.
     """
 
     def __init__(self, seed: int, mix: float = 0.03, base: float = -3.0, weekend: float = 0.0) -> None:
@@ -86,7 +86,7 @@ class Days:
         knows: bool = False,
         online: bool | Quality = False,
     ) -> dict[Key, NDArray[np.int64]]:
-        """Rows of an hour. `swing` multiplies everybody's odds; whether the versions know. `online`: how good a model that learns is."""
+        """Rows of an hour. `swing` multiplies all odds; `knows`: so do the versions. `online`: the quality of a model that learns."""
         rng = self._rng
         if hour // 24 != self._day:
             self._day = hour // 24
@@ -110,7 +110,7 @@ class Days:
         return user, truth, rng.random(n) < 1 / (1 + np.exp(-logit))
 
     def _pclick(self, truth: NDArray[Any], quality: Quality, hour: int, told: float) -> NDArray[np.float64]:
-        """The calibrated pClick of what a version sees, nearly; noise is drawn anew for each."""
+        """The approximately calibrated pClick given what a version sees, with new noise for each impression."""
         seen = truth + np.sqrt(quality.noise) * self._rng.standard_normal(truth.size)
         shrink = SIGNAL / (SIGNAL + quality.noise)
         left = SIGNAL * (1 - shrink)

@@ -1,4 +1,4 @@
-"""A stream of `worlds` as the columns that a `Pipeline` takes: who serves what, in which partition, when clicks arrive."""
+"""A stream of `worlds` as the columns that a `Pipeline` takes: which version serves, in which partition, when clicks arrive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
 
 MODEL, BASELINE, CANDIDATE = "default", "v1", "v2"
 STEPS = ((0.0, 0.01), (2.0, 0.05), (6.0, 0.2), (12.0, 0.5))  # hours since the deploy, share from there on
-LEAST, MOST = 0.01, 0.5  # of a share that follows the clock
+LEAST, MOST = 0.01, 0.5  # range of a share that varies with the hour of the day
 PLANS = ("paired", "split", "ramp", "clock")
 
 
@@ -21,16 +21,16 @@ PLANS = ("paired", "split", "ramp", "clock")
 class Plan:
     """What happens at the deploy and after it.
 
-    `paired`: the candidate serves everything, and the baseline's pClicks come along as predictions. `split`: it serves half of
+    `paired`: the candidate serves everything, with the baseline's pClicks as predictions. `split`: it serves half of
     the users; `ramp`: 1, 5, 20 and then 50% of them; `clock`: between 1% and 50%, up and down with the hour of the day.
     """
 
     setup: str = "paired"
     partitions: int = 1
-    mirrored: bool = False  # the other users are the candidate's: over both, what luck users bring is nearly gone
-    pause: float | None = None  # hours after the deploy from which clicks are held up; then all of them arrive
-    held: float = 1.0  # hours for which they are
-    share: float = 1.0  # of the clicks that are: those of one producer of several
+    mirrored: bool = False  # exchanges the arms: over both, chance differences between users nearly cancel
+    pause: float | None = None  # hours after the deploy from which clicks are delayed
+    held: float = 1.0  # hours of the delay, after which all of them arrive
+    share: float = 1.0  # of the clicks that are delayed: those of one producer of several
 
     def __post_init__(self) -> None:
         if self.setup not in PLANS:

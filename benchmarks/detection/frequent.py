@@ -1,7 +1,7 @@
-"""Before/after where versions come more often than weekly: how often a harmless one is warned about, and a worse one.
+"""Before/after with deploys more often than weekly: how often there is a warning about a harmless version, and about a worse one.
 
-The world of `days`, whose weekends differ from other days; deploys on all days of the week; an online model scores everything, or none
-does. A version is watched for as long as it serves.
+In the world of `days`, whose weekends differ from other days; deploys on all days of the week; with and without an online model that
+scores everything. A version is watched for as long as it serves.
 
     python -m benchmarks.detection.frequent --runs 63
 """
@@ -29,7 +29,7 @@ EVERY = (1, 2, 3, 5)  # days
 
 
 def before(number: int) -> Series:
-    """The version that came `number` versions before the last one that was replaced."""
+    """The version `number` deploys before the last one that was replaced."""
     return Series("m", f"before-{number}", "logged")
 
 
@@ -39,13 +39,13 @@ class Deploys:
     def __init__(
         self, seed: int, quality: Quality, *, every: int, history: int, weekend: float = 0.0, online: bool = True
     ) -> None:
-        """The deploy of `NEW` is on a day of the week that goes with the seed."""
+        """The seed decides the day of the week on which `NEW` is deployed."""
         self._world = Days(seed, weekend=weekend)
         self._quality, self._every, self._online = quality, every, online
         self.start = (history + seed % 7) * DAY_HOURS
 
     def hour(self, hour: int) -> dict[Key, Ints]:
-        """Its rows; hours must be asked for in order."""
+        """Rows of an hour; hours must be requested in order."""
         new = hour >= self.start
         served = NEW if new else before((self.start - 1 - hour) // self._every)
         return self._world.hour(hour, served, self._quality if new else GOOD, online=self._online)

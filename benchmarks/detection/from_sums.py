@@ -1,4 +1,4 @@
-"""The sums of a week straight into the statistics and the evidence of comparisons, look by look, as `SequentialTracked` takes them."""
+"""Feeds the sums of a week directly into the statistics and the evidence of comparisons, look by look, as `SequentialTracked` does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 def run(case: Case) -> Outcome:
-    """The same as `whole.run` from sums: without GAUC, whose e is then 1, and with all labels as they end up."""
+    """The same as `whole.run`, from sums: without GAUC, whose e is then 1, and with final labels."""
     stream = case.stream()
     pane = parse_duration(case.pane)
     sums = week(stream, case.plan, pane)
@@ -64,7 +64,7 @@ def run(case: Case) -> Outcome:
 
 
 def _looks(sums: WeekSums) -> Ints:
-    """The panes after which there is a look: when what counts has grown enough (`GROWTH`)."""
+    """The panes after which there is a look: when the sums have grown enough (`GROWTH`)."""
     total = sums.users.blocks[1:, :, cells.PAIR_N].sum(axis=1) + sums.served[..., cells.N].sum(axis=(1, 2)).cumsum()
     seen, out = 0, []
     for t, n in enumerate(total.tolist()):
@@ -75,7 +75,7 @@ def _looks(sums: WeekSums) -> Ints:
 
 
 def _starts(at: Ints, sums: WeekSums, rule: Rule) -> Ints:
-    """The first panes of the windows that have begun by the last of these looks."""
+    """The first panes of the windows that begin by the last of these looks."""
     begun = np.arange(sums.begin, int(at[-1]), RESTART)[: rule.windows]
     return (begun - sums.begin) // sums.pane
 
@@ -98,7 +98,7 @@ def _windows(rows: BlockSums, at: Ints, starts: Ints) -> BlockSums:
 
 
 def _split(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
-    """The same of arms: strata are hours, of which the last is as far as the look."""
+    """The same for arms: strata are hours, the last of which ends at the look."""
     each = HOUR // sums.pane
     hours = int(at[-1]) // each + 1
 
@@ -125,7 +125,7 @@ def _split(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
 
 
 def _counted(users: Ints, items: Ints, scalars: Ints) -> tuple[NDArray[np.float64] | Ints, ...]:
-    """Of n strata: totals and deviations by user and by item, spreads, clicks [n, 2]; nothing of those that one arm lacks."""
+    """For n strata: totals and deviations by user and by item, spreads, clicks [n, 2]; 0 for strata without both arms."""
     both = (users[..., cells.N].sum(axis=-1) > 0).all(axis=1)
     by_user, by_item = (split.strata(rows[:, 0], rows[:, 1]) for rows in (users, items))
     spreads = np.stack([split.spread(rows, some) for rows, some in zip(users, scalars, strict=True)])

@@ -1,9 +1,9 @@
-"""Further metrics of comparisons (`compare.more`) between versions that are as good as each other: how often they say `worse`.
+"""Further metrics of comparisons (`compare.more`) between equally good versions: how often they say `worse`.
 
 Streams are those of `worlds`; their sums go pane by pane into the product's own further metrics, window by window. Propensities
-are an item's: down to 0.001 log-uniformly, or ("rare") 0.001 of one item in a hundred and nearly 1 of the others. A list is what a
-user sees within ten minutes. Clicks are worth log-normally much (sd 1). Of policies the propensities are an impression's, or the mean
-weight would not be 1; both want everything alike, with noise of their own (sd 0.5), so their weights are as uneven as 1 / propensity.
+are by item: log-uniform down to 0.001, or ("rare") 0.001 for one item in a hundred and nearly 1 for the others. A list is what a
+user sees within ten minutes. Values of clicks are log-normal (sd 1). For policies, propensities are by impression, or the mean
+weight would not be 1; both policies show everything equally, with independent noise (sd 0.5), so weights vary as 1 / propensity does.
 
     python -m benchmarks.detection.further --runs 100
 """
@@ -61,7 +61,7 @@ class Week:
 
     stream: Stream
     propensity: NDArray[np.float64]
-    chance: NDArray[np.float64]  # the propensity of what policies are asked about
+    chance: NDArray[np.float64]  # the propensity for policies
     policies: NDArray[np.float64]  # [2, n], probabilities
     value: NDArray[np.float64]  # of the click
     request: NDArray[np.uint64]
@@ -82,12 +82,12 @@ class Week:
 
 
 def _propensities(u: NDArray[np.float64], shape: str) -> NDArray[np.float64]:
-    """Of what is uniform in [0, 1)."""
+    """Propensities from uniform draws in [0, 1)."""
     return 0.001**u if shape == "log-uniform" else np.where(u < 0.01, 0.001, 0.9)
 
 
 def rule(metric: str, alpha: float) -> Rule:
-    """Margin 0, which is the hardest."""
+    """Margin 0, the hardest case."""
     return Rule(
         alpha=alpha,
         margins={**DEFAULT_MARGINS, metric: 0.0},
@@ -98,7 +98,7 @@ def rule(metric: str, alpha: float) -> Rule:
 
 
 class Feed:
-    """What the product's further metrics are given of a stream, for one of them."""
+    """The sums of a stream that the product's further metrics take, for one of them."""
 
     def __init__(self, week: Week, metric: str) -> None:
         self.week, self.metric = week, metric
@@ -119,13 +119,13 @@ class Feed:
             self.parts = [measure(s.pclick[m], row, self.label)[1] for m in range(2)]
 
     def clicks(self, part: slice) -> NDArray[np.int64]:
-        """Of the arms, or twice those of the pair."""
+        """Clicks of the arms, or twice those of the pair."""
         clicked = self.label[part].sum()
         new = self.label[part][self.arm[part] == 1].sum()
         return np.array([clicked, clicked] if self.setup == "paired" else [clicked - new, new], np.int64)
 
     def gain(self, to: FurtherMetrics, segment: int, part: slice) -> None:
-        """Sums of a pane."""
+        """Adds sums of a pane."""
         if self.metric in WEIGHTED:
             to.gain(segment, (OLD, NEW), self._piece(part, pairs=True))
         elif self.metric in ("ctr", "value"):
@@ -134,7 +134,7 @@ class Feed:
                 to.gain(segment, (series, None), self._served(on))
 
     def gain_hour(self, to: FurtherMetrics, segment: int, part: slice, sign: int = 1, over: bool = True) -> None:
-        """Sums of an hour, or (not `over`) of what there is of it, which is held for a look."""
+        """Adds sums of an hour, or (not `over`) of its part so far, which is included only for a look."""
         if self.metric == "pauc":
             to.gain(segment, (OLD, NEW), sign * self._placed(part))
         elif over and self.shape.lists.metrics:
@@ -144,7 +144,7 @@ class Feed:
                 to.gain_window(segment, (series, None), self._requests(part)[arm])
 
     def _piece(self, part: slice, pairs: bool) -> NDArray[np.int64]:
-        """A row of the pair, of impressions that the old version served and both scored; or of what each served."""
+        """A row of the pair: impressions that the old version served and both scored, or those that each served."""
         week, (old, new) = self.week, self.week.stream.pclick[:, part]
         label = self.label[part]
         n = label.size
@@ -196,7 +196,7 @@ class Feed:
         return out[0]
 
     def _placed(self, part: slice) -> NDArray[np.int64]:
-        """A row of the pair, by the curves of a stratum that is these impressions."""
+        """A row of the pair, placed within the stratum of these impressions."""
         s = self.block[part].size
         codes = _codes(self.item[part], self.block[part], self.label[part], self.parts[0][part], self.parts[1][part])
         out = np.zeros(WIDTH + self.shape.pieces.width, np.int64)
@@ -226,7 +226,7 @@ def _codes(
     old: NDArray[np.int16],
     new: NDArray[np.int16],
 ) -> NDArray[np.uint64]:
-    """`old` and `new`: parts of bins, as `measure` gives them."""
+    """`old` and `new`: parts of bins, from `measure`."""
     out = np.empty(item.size, np.uint64)
     for i in range(item.size):
         out[i] = code_of(0, item[i], block[i], label[i], old[i], new[i])
@@ -287,7 +287,7 @@ def _lists(week: Week, lists: ListMetrics, part: slice) -> NDArray[np.int64]:
 def alarms(
     runs: int, first: int, case: Case, shape: str, metrics: Sequence[str] = METRICS
 ) -> tuple[Counter[tuple[str, float]], int]:
-    """How often each metric said `worse` at 0.05 and at 0.01, of twice as many runs: in either direction."""
+    """How often each metric said `worse` at 0.05 and at 0.01, of twice as many runs: in both directions."""
     fired: Counter[tuple[str, float]] = Counter()
     for seed in range(first, first + runs):
         week = Week.of(Case(case.world, case.pair, seed, hours=case.hours, alone=case.alone), shape)
@@ -310,7 +310,7 @@ def main() -> None:
     print("| world, propensities | metric | at 0.05 | at 0.01 |\n|---|---|---|---|", flush=True)
     for world in args.worlds:
         for number, shape in enumerate(args.shapes):
-            metrics = [m for m in args.metrics if m in WEIGHTED or not number]  # the others know no propensities
+            metrics = [m for m in args.metrics if m in WEIGHTED or not number]  # the others do not use propensities
             case = Case(world, "exchangeable", 0, hours=args.hours, alone=1.0)
             fired, runs = alarms(args.runs, args.first, case, shape, metrics)
             for metric in metrics:

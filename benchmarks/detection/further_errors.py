@@ -1,8 +1,8 @@
-"""Standard errors of the further metrics of comparisons (`compare.more`): what they say over what they are.
+"""Standard errors of the further metrics of comparisons (`compare.more`): stated over empirical.
 
-Users are drawn anew in every repetition, with an activity (Zipf 0.8 or 1.1), a CTR, worth and noise of the versions that last with them; they see
-lists of 4 to 9 items. Sums are the product's own (`further.Feed`). A ratio is the root of the mean variance over the standard deviation of
-the differences; items are not named, which would only make errors larger.
+Every repetition draws new users, with persistent activity (Zipf 0.8 or 1.1), CTR, values and noise of the versions; they see lists of
+4 to 9 items. Sums are the product's own (`further.Feed`). A ratio is the root of the mean variance over the standard deviation of
+the differences; items have no ids, which would only make errors larger.
 
     python -m benchmarks.detection.further_errors --repetitions 150
 """
@@ -25,7 +25,7 @@ RATIOS = (0.85, 1.25)
 
 
 def drawn(users: int, seed: int, zipf: float = 0.8) -> Week:
-    """An hour of `LISTS` lists, both versions alike."""
+    """An hour of `LISTS` lists, with equal versions."""
     rng = np.random.default_rng([seed, users, 17])
     share = np.arange(1, users + 1) ** -zipf
     who = rng.choice(users, LISTS, p=share / share.sum())
@@ -49,7 +49,7 @@ def drawn(users: int, seed: int, zipf: float = 0.8) -> Week:
 
 
 def difference(week: Week, metric: str) -> tuple[float, float]:
-    """(theta, its variance) as a comparison has them."""
+    """(theta, its variance) as a comparison computes them."""
     feed = Feed(week, metric)
     feed.item[:] = NO_ITEM
     further = FurtherMetrics(rule(metric, 0.05), feed.setup, (OLD, NEW), week.stream.deploy, feed.shape)

@@ -1,11 +1,12 @@
-"""The Simpson guard's NDCG where it must be silent: how often it speaks nevertheless.
+"""False alarms of the Simpson guard for NDCG.
 
-Half a null, which is the hardest for it: the candidate ranks better in lists of the three items that are shown most, and under uniform exposure it is
-exactly as good as the baseline. 150 items are shown as 1 / rank, from 0.18 down to 0.0012. In a list of six one item is clicked, or (three in
-ten) two. Of every list there are a good order and a bad one, alike whatever is clicked; the candidate has the good one in lists of
-what is shown most, the bad one in a share 3 / 147 of the others, and whichever a coin says in the rest. A click on an item
-is in the log as often as the item is shown and weighs one over that, so the weighted difference is 0 in the mean. Users are heavy (Pareto
-1.5), and coins hang together within a user. Sums are the product's own (`ListMetrics`), and so is the guard (`paired_mixes`).
+In the hardest case for it, half a null: the candidate ranks better in lists of the three items that are shown most, and under
+uniform exposure it is exactly as good as the baseline. 150 items are shown in proportion to 1 / rank, from 0.18 down to 0.0012. In a
+list of six, one item is clicked, or (three in ten) two. Every list has a good order and a bad one, independent of its clicks; the
+candidate has the good one in lists of the most shown items, the bad one in a share 3 / 147 of the others, and a random one in the
+rest. A click on an item is in the log in proportion to the item's exposure and weighs one over that, so the expected weighted difference is
+0. Users are heavy-tailed (Pareto 1.5), and random orders are correlated within a user. Sums are the product's own (`ListMetrics`),
+and so is the guard (`paired_mixes`).
 
     python -m benchmarks.detection.guard --runs 3000
 """
@@ -38,7 +39,7 @@ LISTS = ListMetrics((), CUT)
 
 
 def lists_row(rng: np.random.Generator, n: int, coin: NDArray[np.float64], better: float = 0.0) -> NDArray[np.int64]:
-    """Sums of n lists; `coin`: by user, how often it says the good order; `better`: share of the other lists that are bad, beyond the null."""
+    """Sums of n lists; `coin`: by user, the probability of the good order; `better`: additional share of bad orders in the other lists."""
     user = (rng.pareto(1.5, n) * 40).astype(np.int64) % USERS
     head = rng.random(n) < SHOWN[:HEAD].sum()
     clicks = 1 + (rng.random(n) < 0.3)
@@ -66,9 +67,9 @@ def lists_row(rng: np.random.Generator, n: int, coin: NDArray[np.float64], bette
 
 
 def looks(seed: int, better: float = 0.0) -> Iterator[Mix]:
-    """What the guard says of one world, look by look."""
+    """The guard's answers for one world, look by look."""
     rng = np.random.default_rng([seed, 23])
-    coin = np.where(rng.random(USERS) < 0.5, 0.2, 0.8)  # fair in the mean, and not within a user
+    coin = np.where(rng.random(USERS) < 0.5, 0.2, 0.8)  # fair on average, but not within a user
     row, seen = np.zeros(LISTS.width, np.int64), 0
     for more in LOOKS:
         row += lists_row(rng, more, coin, better)
@@ -83,7 +84,7 @@ def looks(seed: int, better: float = 0.0) -> Iterator[Mix]:
 
 
 def alarms(runs: int, first: int = 0, better: float = 0.0) -> tuple[int, int]:
-    """(worlds in which it spoke at any look, worlds in which it could)."""
+    """(worlds in which the guard raised an alarm at any look, worlds in which it could)."""
     spoke = could = 0
     for seed in range(first, first + runs):
         found = list(looks(seed, better))

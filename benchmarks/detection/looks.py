@@ -1,4 +1,4 @@
-"""One replication through the code that runs in production: minute by minute looks at int64 sums."""
+"""One replication through the production code: looks at int64 sums minute by minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streameval.sketches.blocks import BlockSums
 
 MINUTE = 60_000
 RESTART = 360  # minutes between processes
-_STEP = 30  # looks at a time: what fits the cache
+_STEP = 30  # looks at a time, which fit the cache
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Looks:
 
 
 def days(seed: int, plan: Callable[[int], Version], count: int, **options: object) -> Iterator[Minutes]:
-    """The minutes of `count` days; `plan` says which candidate there is on a day."""
+    """The minutes of `count` days; `plan`: the candidate of a day."""
     world = World(seed)
     warm(world, plan(0))
     for day in range(count):
@@ -40,7 +40,7 @@ def days(seed: int, plan: Callable[[int], Version], count: int, **options: objec
 
 
 class PairedLooks:
-    """Takes days, gives looks every minute over all windows that have begun."""
+    """Takes days, and returns looks every minute over all windows that have begun."""
 
     def __init__(self, turned: bool = False) -> None:
         self._turn = (paired.oriented, paired.oriented_gauc) if turned else (lambda x: x, lambda x: x)
@@ -73,7 +73,7 @@ class PairedLooks:
 
 
 class SplitLooks:
-    """The same for arm A (old) and arm B (new), or the other way round."""
+    """The same for arm A (old) and arm B (new), or vice versa."""
 
     def __init__(self, turned: bool = False, arms: tuple[int, int] = (2, 3)) -> None:
         self._arms = arms[::-1] if turned else arms

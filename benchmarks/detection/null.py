@@ -1,4 +1,4 @@
-"""False alarms: equal versions looked at every minute for seven days, in the world and on clustered Gaussian sums."""
+"""False alarms: equal versions evaluated every minute for seven days, in the simulated world and on clustered Gaussian sums."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LEVELS = (0.05, 0.01)
 
 
 def rules(alpha: float = 0.05) -> dict[str, Rule]:
-    """Margin 0, which is the hardest, and the floors of the simulation: half an hour, 200 clicks, 30 blocks."""
+    """Margin 0, the hardest case, and the floors of the simulation: half an hour, 200 clicks, 30 blocks."""
     return {"margin 0": Rule(alpha=alpha, margins=ZERO, min_duration=30 * MINUTE)}
 
 
 @dataclass
 class Alarms:
-    """How often each thing fired, of how many runs."""
+    """How often each rule fired, of how many runs."""
 
     runs: int = 0
     fired: Counter[str] = field(default_factory=Counter)
@@ -42,7 +42,7 @@ class Alarms:
 
 
 def in_world(seed: int, count: int = 7, peers: bool = True) -> list[set[str]]:
-    """What fired in one week of equal versions: in the direction drawn, and (paired only) with the versions exchanged.
+    """Rules that fired in one week of equal versions: in the drawn direction, and (paired only) with the versions exchanged.
 
     One e-process serves both levels: it has passed 0.01 when e >= 100.
     """
@@ -72,7 +72,7 @@ def in_world(seed: int, count: int = 7, peers: bool = True) -> list[set[str]]:
 
 
 def track(looks: list[Looks], rows: list[BlockSums]) -> Track:
-    """The first window's looks and the minutes they are made of."""
+    """The first window's looks and the minutes of their sums."""
     whole = {name: _joined([x.statistics[name] for x in looks]) for name in ("log_loss", "auc")}
     return Track(
         whole["log_loss"],
@@ -139,8 +139,8 @@ def gaussian(
 
 
 def overall(seed: int, deff: float, alpha: float = 0.05, looks: int = 10080, restart: int = 360) -> dict[str, bool]:
-    """One such week of everything that the overall verdict is of: log loss and AUC (whose noise correlates 0.9), GAUC, and
-    calibration at its hardest, where one of its two statistics is far beyond its margin and the other at it.
+    """One such week of all metrics of the overall verdict: log loss and AUC (whose noise has a correlation of 0.9), GAUC, and
+    calibration in its hardest case, with one of its two statistics far beyond its margin and the other one at it.
     """
     rng = np.random.default_rng([seed, round(10 * deff), 7])
     at = np.concatenate([np.arange(30, 361), np.arange(370, looks + 1, 10)])
@@ -201,7 +201,7 @@ def world_alarms(runs: int, seed: int = 10_000, peers: int = 100) -> tuple[Alarm
 
 
 def add_run(fired: list[set[str]], both: Alarms, one: Alarms, others: Alarms | None) -> None:
-    """Counts what `in_world` found."""
+    """Counts the alarms that `in_world` found."""
     for names in fired:
         both.runs += 1
         both.fired.update(names)

@@ -1,4 +1,4 @@
-"""Before/after: what the deploy's week says against the week before, with the days' own noise measured on four weeks of history."""
+"""Before/after: the deploy's week against the week before, with the noise between days measured on four weeks of history."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Weeks:
 
 
 def weeks(seed: int, scenarios: tuple[str, ...]) -> dict[str, Weeks]:
-    """One history, and then the deploy's week of each scenario. The world's old version plays the online yardstick, its new
-    one the stream's version: as good as the old one in the history, the scenario's afterwards.
+    """One history, and then the deploy's week of each scenario. The world's old version serves as the online reference model, its
+    new one as the stream's version: as good as the old one in the history, the scenario's afterwards.
     """
     world = World(seed)
     warm(world, BASELINE)
@@ -62,7 +62,7 @@ def _hours(minutes: Minutes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
-    """Metric -> log e by hour of the deploy's week [168]; naive: log of nothing, but z without the days' noise."""
+    """Metric -> log e by hour of the deploy's week [168]; `naive`: z without the noise between days instead."""
     out = {}
     elapsed = np.arange(1, HOURS + 1) / 24.0
     hours = np.minimum(np.arange(HOURS), 23)
@@ -73,12 +73,12 @@ def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
         history, after = (data.history_pair, data.after_pair) if yard else (data.history, data.after)
 
         def levels(kind: LevelKind, yard: bool = yard, history: Rows = history, after: Rows = after) -> list[Level]:
-            """Of the week before, of the deploy's week, and of the placebo days, by hour."""
+            """Levels of the week before, of the deploy's week, and of the placebo days, by hour."""
             unit = entropy if kind == "log_loss" else 1.0
             days = history.reshape(HISTORY, 24, 64, 8).cumsum(axis=1)
             found = []
             for rows in (history[-HOURS:].cumsum(axis=0), after.cumsum(axis=0), days):
-                if yard:  # the pair's server is the yardstick here: the harm of the other one is the negative
+                if yard:  # the pair's serving version is the reference model here, so the sign of the harm is reversed
                     found.append(-before_after.yardstick("auc" if kind == "auc" else "log_loss", rows).over(unit))
                 else:
                     found.append(before_after.levels(kind, rows).over(unit))
@@ -114,6 +114,6 @@ def log_es(data: Weeks, naive: bool = False) -> dict[str, NDArray[np.float64]]:
 
 
 def impressions(data: Weeks) -> NDArray[np.int64]:
-    """Of the deploy's week, by hour, cumulated [168]."""
+    """Impressions of the deploy's week, by hour, cumulative [168]."""
     out: NDArray[np.int64] = data.after[..., cells.N].sum(axis=-1).cumsum()
     return out

@@ -1,4 +1,4 @@
-"""Power: impressions until a worse version is called worse, an equal one is certified, and a late break is found."""
+"""Power: impressions until a worse version is detected, an equal one is certified, and a late break is detected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rules() -> dict[str, Rule]:
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated: who the candidate is, from which day on, for how long, and which verdict is waited for."""
+    """A simulation: the candidate, its first day, the number of days, and the expected verdict."""
 
     scenario: str
     days: int
@@ -68,7 +68,7 @@ def run(case: Case, seed: int) -> dict[tuple[str, str], float]:
                 for i, name in enumerate(names):
                     hits = np.flatnonzero(ready & (values[:, i] >= level))
                     if hits.size and (rule, name) not in found:
-                        # a false alarm before the break counts as found at once
+                        # a false alarm before the break counts as immediate detection
                         found[rule, name] = (
                             max(float(looks.impressions[hits[0]] - before), 0.0) if day >= case.from_day else 0.0
                         )
@@ -81,7 +81,7 @@ def run(case: Case, seed: int) -> dict[tuple[str, str], float]:
 
 @dataclass(frozen=True)
 class Delay:
-    """Of `runs` runs: the share that found it, and median and ninetieth percentile of impressions (inf: not within the days)."""
+    """Of `runs` runs: the share with the verdict, and median and ninetieth percentile of impressions (inf: not within the days)."""
 
     runs: int
     power: float
@@ -90,7 +90,7 @@ class Delay:
 
 
 def delays(found: list[dict[tuple[str, str], float]], rule: str, metric: str) -> Delay:
-    """Of one rule and metric."""
+    """The delay of one rule and metric."""
     values = np.array([f.get((rule, metric), NEVER) for f in found])
     return Delay(
         len(values),

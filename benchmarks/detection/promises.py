@@ -1,4 +1,4 @@
-"""What is promised of verdicts, row by row: which streams, what must not be said of them, and what must be."""
+"""The promises about verdicts, row by row: which streams, which verdicts are false there, and which are required."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.detection.whole import Case, Outcome
 
 AUC = ("auc",)
 EVERY = ("overall", "log_loss", "auc", "gauc", "calibration")
-UPPER = {"default": 0.02, "0.05/m0": 0.07}  # of the 95% bounds of a rate that is to be 1% and 5%
+UPPER = {"default": 0.02, "0.05/m0": 0.07}  # largest upper 95% bound of rates that should be 1% and 5%
 USERS = ("zipf 0.8", "zipf 1.1", "zipf 1.3")
 SWINGS = ("zipf 0.8", "swing 0.8", "trend", "trend and swing", "600 a minute")
 ORDINARY = (*USERS, "swing 0.8", "weekend", "flash", "bots", "busy 0.9", "items 6 h")
@@ -20,10 +20,10 @@ ORDINARY = (*USERS, "swing 0.8", "weekend", "flash", "bots", "busy 0.9", "items 
 
 @dataclass(frozen=True)
 class Promise:
-    """Of one sort of streams: `case` with any seed.
+    """A promise about one kind of stream: `case` with any seed.
 
-    `wrong`: names of which `verdict` is false; at most `most` of the runs may say it (0: none at all, or else the upper 95%
-    bound). `due`: names that must be certified in every stream. `at_the_end`: the verdict must not stand at the end.
+    `wrong`: names for which `verdict` is false; at most `most` of the runs may have it (0: none at all, otherwise the upper 95%
+    bound). `due`: names that must be certified in every stream. `at_the_end`: the verdict must not hold at the end.
     """
 
     case: Case
@@ -35,20 +35,20 @@ class Promise:
 
     @property
     def name(self) -> str:
-        """As the table's first column."""
+        """The text of the table's first column."""
         plan = self.case.plan
         pause = "" if plan.pause is None else ", clicks paused" if plan.share == 1.0 else ", half of the clicks lag"
         many = "" if plan.partitions == 1 else f", {plan.partitions} partitions"
         return f"{self.case.pair}: {self.case.world}, {plan.setup}{many}{pause}, {self.case.rule}"
 
     def said(self, outs: Sequence[Outcome], name: str) -> int:
-        """In how many streams the false verdict was said: at any time, or at the end."""
+        """The number of streams with the false verdict: at any time, or at the end."""
         if self.at_the_end:
             return sum(out.final.get(name) == self.verdict for out in outs)
         return sum(name in (out.worse if self.verdict == "worse" else out.not_worse) for out in outs)
 
     def holds(self, outs: Sequence[Outcome]) -> bool:
-        """Whether these outcomes keep it."""
+        """Whether these outcomes keep the promise."""
         for name in self.wrong:
             hits = self.said(outs, name)
             if (bounds(hits, len(outs))[1] if self.most else hits) > self.most:
@@ -67,7 +67,7 @@ class Promise:
 HEAD = ("streams", "false verdict", *EVERY, "certified overall", "taken back", "true harm", "holds")
 
 
-# clicks that come late: all of them for an hour, or half of them for three
+# delayed clicks: all of them for an hour, or half of them for three
 HELD_UP: Mapping[str, Plan] = {"pause": Plan(pause=1.0), "lag": Plan(pause=1.0, held=3.0, share=0.5)}
 
 
@@ -79,7 +79,7 @@ def nulls(
     rules: Sequence[str],
     hours: float,
 ) -> Iterator[Promise]:
-    """The promises about versions that are as good as each other, and about failures that hide; None: as the issue has them."""
+    """The promises about equally good versions, and about hidden failures; None: the default choice."""
     base = Case("zipf 0.8", "identical", 0, hours=hours)
     for pair in pairs or ("identical", "0.8 x", "exchangeable", "item noise", "user noise", "rare failures", *HELD_UP):
         paused = pair in HELD_UP
@@ -111,12 +111,12 @@ def _promise(case: Case, pair: str) -> Promise:
         return Promise(case, ("overall", "log_loss"), "not_worse", limit)
     if pair == "pause":
         return Promise(case, ("overall", "log_loss", "auc"))
-    if pair == "lag":  # which cannot be known before the clicks come
+    if pair == "lag":  # it cannot be detected before the clicks arrive
         return Promise(case, ("overall", "log_loss", "auc"), at_the_end=True)
     return Promise(case, EVERY, most=limit)
 
 
-# pair, verdict that is waited for, world, days, median and ninetieth percentile that are wished for (0.05, margin 0)
+# pair, expected verdict, world, days, target median and ninetieth percentile (0.05, margin 0)
 POWER: tuple[tuple[str, str, str, float, float, float], ...] = (
     ("AUC -0.02", "worse", "documented", 2.0, 12e3, 26e3),
     ("log loss +1%", "worse", "documented", 3.0, 20e3, 45e3),
@@ -129,7 +129,7 @@ POWER: tuple[tuple[str, str, str, float, float, float], ...] = (
 def power(
     worlds: Sequence[str] | None, pairs: Sequence[str] | None, rules: Sequence[str]
 ) -> Iterator[tuple[Case, str, tuple[float, float]]]:
-    """(stream, the verdict that is waited for, wished for median and ninetieth percentile)."""
+    """(stream, expected verdict, target median and ninetieth percentile)."""
     for pair, verdict, world, days, median, late in POWER:
         if pairs is not None and pair not in pairs:
             continue

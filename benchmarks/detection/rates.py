@@ -9,7 +9,7 @@ from scipy.stats import beta
 
 
 def bounds(hits: int, runs: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Of a rate, by Clopper and Pearson (1934, Biometrika 26:404)."""
+    """The confidence bounds of a rate, by Clopper and Pearson (1934, Biometrika 26:404)."""
     tail = (1.0 - confidence) / 2.0
     low = float(beta.ppf(tail, hits, runs - hits + 1)) if hits else 0.0
     high = float(beta.ppf(1.0 - tail, hits + 1, runs - hits)) if hits < runs else 1.0
@@ -23,14 +23,14 @@ def rate(hits: int, runs: int) -> str:
 
 
 def delay(impressions: Sequence[float], runs: int) -> str:
-    """Median (ninetieth percentile) of what was found, with the share of `runs` that found it: "12k (26k), 100%"."""
+    """Median (ninetieth percentile) of detections, with the share of `runs` that had one: "12k (26k), 100%"."""
     every = np.sort(np.concatenate((np.asarray(impressions, float), np.full(runs - len(impressions), np.inf))))
     median, late = (float(np.quantile(every, q, method="higher")) for q in (0.5, 0.9))
     return f"{thousands(median)} ({thousands(late)}), {_percent(len(impressions) / max(runs, 1))}%"
 
 
 def thousands(n: float) -> str:
-    """As 12k; never where it is infinite."""
+    """As 12k; "never" if infinite."""
     return f"{n / 1000:.0f}k" if np.isfinite(n) else "never"
 
 

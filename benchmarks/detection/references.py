@@ -1,4 +1,4 @@
-"""Reference curves of the AUC difference: frozen once, or made anew every hour; how far off is the estimate, in standard errors?"""
+"""Reference curves of the AUC difference, computed once or every hour: the error of the estimate, in standard errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOURS = (2, 8, 24)
 
 
 def error(seed: int, scenario: str, refresh: bool) -> NDArray[np.float64]:
-    """(estimate - exact AUC difference of the same impressions) / standard error after HOURS, two hours of first references."""
+    """(estimate - exact AUC difference of the same impressions) / standard error after HOURS, with first curves from two hours."""
     world = World(seed)
     candidate = SCENARIOS[scenario]
     warm(world, candidate)

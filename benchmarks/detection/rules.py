@@ -1,4 +1,4 @@
-"""Textbook rules on the same minutes: what they do when one looks every minute for a week."""
+"""Textbook rules on the same minutes, evaluated every minute for a week."""
 
 from __future__ import annotations
 

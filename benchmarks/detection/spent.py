@@ -1,10 +1,10 @@
-"""The level of the overall verdict, by Brownian motion: what its e-process must reach so that it does so once in 1 / alpha weeks.
+"""The level of the overall verdict, by Brownian motion: the value that a null's e-process reaches with probability alpha in a week.
 
-A mean of e-processes passes 1 / alpha with probability alpha only if nothing is left of it at the end. What is left after the horizon
-may be spent: the level is lower. V counts clicks, from the floor to the most that a week brings; windows begin anew every 28th. The
-more clicks, the more is spent, so the table (`streameval.compare.evidence.spent`) is of very many, and careful for fewer.
+A mean of e-processes reaches 1 / alpha with probability alpha only if its value at the end is 0. With a finite horizon some value is
+left at the end, so the level can be lower. V counts clicks, from the floor to the most in a week; a new window begins every 28th. The
+more clicks, the lower the level, so the table (`streameval.compare.evidence.spent`) is for very many, and conservative for fewer.
 
-Importance sampling: paths are drawn with the drifts that the mixture itself is a mean over, weighted back at the crossing
+Importance sampling: paths are drawn with the drifts over which the mixture itself is a mean, and weighted at the crossing
 by the likelihood ratio, which is the e-value without floors. So small probabilities cost no more than large ones.
 """
 
@@ -21,9 +21,9 @@ from streameval.compare.evidence.evidence import Rule
 from streameval.compare.evidence.spent import OPTIMUM
 
 ALPHAS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.4)
-CLICKS = 1_000_000.0  # over the horizon
+CLICKS = 1_000_000.0  # in the horizon
 FLOOR = 200.0  # clicks of the first look
-GROWTH = 1.0 / 256.0  # of V between looks: more of them than there are
+GROWTH = 1.0 / 256.0  # of V between looks: more looks than in the product
 
 
 def crossing(
@@ -38,7 +38,7 @@ def crossing(
 ) -> tuple[float, float]:
     """Probability that the null's e-value ever reaches `level`, and its standard error.
 
-    `clicks`: of the horizon. `parts`: weights of independent metrics that it is the mean of. `plain`: counts paths without
+    `clicks`: in the horizon. `parts`: weights of independent metrics of which it is the mean. `plain`: counts paths without
     drift instead, as a check.
     """
     rule = Rule(alpha=alpha)
@@ -67,7 +67,7 @@ def crossing(
 
 
 def level(alpha: float, paths: int, clicks: float = CLICKS) -> float:
-    """The level that is reached with probability alpha."""
+    """The level that a null's e-value reaches with probability alpha."""
     out = 0.7 / alpha
     for _ in range(4):
         out *= crossing(alpha, out, paths, clicks=clicks)[0] / alpha
@@ -94,7 +94,7 @@ def _crossed(
     path: NDArray[np.float64], grid: NDArray[np.float64], at: NDArray[np.int64], begins: NDArray[np.int64],
     rho: float, weights: NDArray[np.float64], shares: NDArray[np.float64], level: float,
 ) -> float:  # fmt: skip
-    """1 over the likelihood ratio at the crossing; 0 without one."""
+    """1 over the likelihood ratio at the crossing; 0 without a crossing."""
     for k in at:
         e = 0.0
         for part in range(shares.size):

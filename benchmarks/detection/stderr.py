@@ -1,6 +1,6 @@
-"""Standard errors: those of user blocks against how much the metric truly varies, for levels and for paired differences.
+"""Standard errors: those of user blocks against the metric's true variation, for levels and for paired differences.
 
-The days' shocks are part of what a level measures, not of its error, so all runs share one path of shocks and truth is the mean
+The days' shocks are part of what a level measures, not of its error, so all runs share one path of shocks, and the truth is the mean
 over runs. A level is that of one version on all traffic; differences are paired.
 """
 
@@ -70,7 +70,7 @@ def _read(
     n = served[:, cells.N].astype(float)
     loss = served[:, cells.L] / cells.SCALE
     mean = loss.sum() / n.sum()
-    # its log loss is at one base rate, which makes it normalised entropy
+    # its log loss is relative to one base rate, so it is normalised entropy
     levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.LEVEL_KINDS}
     levels["log loss"] = before_after.Level(np.array(mean), (loss - mean * n) / n.sum())
     df = n.sum() ** 2 / (n**2).sum() - 1
@@ -79,7 +79,7 @@ def _read(
 
 
 def calibrated(runs: list[dict[tuple[str, str], tuple[float, float, float]]]) -> dict[tuple[str, str], Calibrated]:
-    """Over runs."""
+    """Calibration of errors over runs."""
     out = {}
     for key in runs[0]:
         estimate, error, df = np.array([r[key] for r in runs]).T

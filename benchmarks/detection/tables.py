@@ -21,7 +21,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def percent(alarms: Alarms, name: str) -> str:
-    """Rate and its standard error; with nothing seen, the rule of three."""
+    """Rate and its standard error; without alarms, the rule of three."""
     rate, error = alarms.rate(name)
     if not alarms.fired[name]:
         return f"0% (< {300 / max(alarms.runs, 1):.1f}%)"
@@ -29,7 +29,7 @@ def percent(alarms: Alarms, name: str) -> str:
 
 
 def levels(found: Mapping[float, float]) -> str:
-    """What the overall e-process must reach, by alpha."""
+    """Levels that the overall e-process must reach, by alpha."""
     return table(["alpha", "level c", "c alpha"], ([f"{a:g}", f"{c:.4g}", f"{c * a:.3f}"] for a, c in found.items()))
 
 
@@ -50,7 +50,7 @@ def gaussian(results: Mapping[tuple[float, str], Alarms]) -> str:
 
 
 def world_null(both: Alarms, one: Alarms, others: Alarms) -> str:
-    """False alarms in the world: ours, then the textbook's."""
+    """False alarms in the simulated world: of the product, then of the textbook rules."""
     rows = []
     for setup, alarms in (("paired", both), ("split", one)):
         for name in NAMES:
@@ -145,7 +145,7 @@ def one_stream_table(
         str, list[tuple[NDArray[np.int64], Mapping[str, NDArray[np.float64]], Mapping[str, NDArray[np.float64]]]]
     ],
 ) -> str:
-    """Before/after at 0.05: share that warned within the week, and the median of impressions until then."""
+    """Before/after at 0.05: share of runs with a warning within the week, and median impressions until then."""
     rows = []
     for index, label, level in (
         (0, "{} with the days' noise", np.log(20.0)),

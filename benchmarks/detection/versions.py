@@ -1,4 +1,4 @@
-"""Two versions of a model in the worlds of `worlds`: how they differ, and what they say of the same impressions."""
+"""Two versions of a model in the worlds of `worlds`: their differences, and their scores of the same impressions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from benchmarks.detection.world import (
 )
 
 Reals = NDArray[np.float64]
-FAILURE = 1e-6  # what a version says when it fails
+FAILURE = 1e-6  # the pClick of a version that fails
 
 
 @dataclass(frozen=True)
 class Model:
-    """One of the two: the noise that it sees through and the factor on its pClick (`core`), and what is wrong with it."""
+    """One of the two: its noise and the factor on its pClick (`core`), and its faults."""
 
     core: Version = SCENARIOS["equal"]
-    item_noise: float = 0.0  # sd in log-odds, an item's for ever
-    user_noise: float = 0.0  # sd in log-odds, a user's for ever
-    failures: float = 0.0  # share of the impressions of which it says `FAILURE`
+    item_noise: float = 0.0  # sd in log-odds, constant for an item
+    user_noise: float = 0.0  # sd in log-odds, constant for a user
+    failures: float = 0.0  # share of the impressions with the score `FAILURE`
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Pair:
 
     baseline: Model = Model()
     candidate: Model = Model()
-    same: bool = False  # they share all of their noise: they differ in their factors and failures at most
+    same: bool = False  # they share all of their noise, and differ at most in factors and failures
     levelled: bool = (
         False  # exactly calibrated over the stream but for their factors, whatever luck users and items bring
     )
@@ -66,9 +66,9 @@ def scores(
     item: NDArray[np.int64],
     sizes: tuple[int, int],
 ) -> Reals:
-    """pClick [2, n] of n impressions with the level `known` and user + item `signal`; `sizes`: how many users and items.
+    """pClick [2, n] of n impressions with the level `known` and user + item `signal`; `sizes`: numbers of users and items.
 
-    Half of a version's noise is the user's and stays, the other half is drawn for every impression.
+    Half of a version's noise is constant for a user, the other half is drawn for every impression.
     """
     half = np.sqrt(0.5)
 
@@ -97,6 +97,6 @@ def scores(
 
 
 def harm(pclick: Reals, truth: Reals) -> float:
-    """The true relative harm in log loss of the second row of pClicks [2, n]: what labels without luck would show."""
+    """The true relative harm in log loss of the second row of pClicks [2, n]: its expectation over labels."""
     loss = -(truth * np.log(pclick) + (1.0 - truth) * np.log1p(-pclick)).mean(axis=1)
     return float(loss[1] / loss[0] - 1.0)

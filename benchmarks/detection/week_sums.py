@@ -1,8 +1,8 @@
-"""Block sums of a stream of `worlds` by pane, made here, apart from the product's counting: 400 weeks in minutes.
+"""Block sums of a stream of `worlds` by pane, computed independently of the product's counting: 400 weeks in minutes.
 
-Rows are made twice, with blocks of users and with blocks of items, and of the variance that the scores themselves promise.
-Impressions are placed among those of their hour: a pair's versions each by its own scores of the same impressions, a split's arms
-each by what it served. At a look the product has only the labels so far of an hour that is not over; here it has them all.
+Rows have sums by block of users and by block of items, and of the variance that the scores themselves predict. Impressions are placed
+among those of their hour: for pairs, by each version's scores of the same impressions; for splits, by what each arm served.
+At a look within an hour the product has only that hour's labels so far; here all of them are used.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class WeekSums:
 
     begin: int
     pane: int
-    users: BlockSums  # pair: [T + 1, 64, 8], [T + 1, 8], cumulated: of the panes before
+    users: BlockSums  # pair: [T + 1, 64, 8], [T + 1, 8], cumulative: of the panes before
     items: BlockSums  # the same with blocks of items
     served: Ints  # split: [T, 2, 64, 8], baseline and candidate, each pane's own
     served_items: Ints  # the same with blocks of items
     served_scalars: Ints  # [T, 2, 9], of which the first four count
-    impressions: Ints  # [T] from the deploy on, also of what is left out, cumulated at the ends of panes
+    impressions: Ints  # [T] from the deploy on, including those left out, cumulative at the ends of panes
 
 
 def capped(stream: Stream, most: int) -> NDArray[np.bool_]:
@@ -59,7 +59,7 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
     seen = stream.ts[keep]
     if where is not None:
         keep = keep & where
-    begin = stream.deploy // HOUR * HOUR  # an hour that the deploy cut is an hour of both
+    begin = stream.deploy // HOUR * HOUR  # the hour of the deploy belongs to both
     count = (stream.end - begin) // pane
     ts, p, clicked = stream.ts[keep], stream.pclick[:, keep], stream.clicked[keep]
     keep_panes = (ts - begin) // pane < count
@@ -90,7 +90,7 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
     else:
         for block, some in ((user, served), (item, served_items)):
             _add_served(at, block, label, new, p, loss, phi, some, served_scalars)
-        served_scalars //= 2  # both have added to it
+        served_scalars //= 2  # both have added to them
     ends = begin + pane * np.arange(1, count + 1)
     return WeekSums(begin, pane, users, items, served, served_items, served_scalars, np.searchsorted(seen, ends))
 
@@ -98,7 +98,7 @@ def week(stream: Stream, plan: Plan, pane: int, where: NDArray[np.bool_] | None 
 def _placements(
     hour: Ints, bins: NDArray[np.int16], label: NDArray[np.int8], new: NDArray[np.bool_], paired: bool
 ) -> Reals:
-    """Every impression's placement [2, n] by either version's score; 0 where an hour has clicks only, or none."""
+    """Every impression's placement [2, n] by each version's score; 0 in hours with only clicks, or without any."""
     phi = np.zeros(bins.shape)
     bounds = np.searchsorted(hour, np.arange(int(hour[-1]) + 2))
     for a, b in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""One stream of `worlds` through the whole product: its `Pipeline`, fed with columns, and what its comparison says when."""
+"""One stream of `worlds` through the whole product: its `Pipeline`, fed with columns, and the readings of its comparison."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RULES: Mapping[str, Mapping[str, object]] = {
     "default": {},
     "0.05/m0": {"alpha": 0.05, "margins": dict.fromkeys(COMPARED, 0.0)},
 }
-# between two snapshots, ms of arrival: before the deploy, in the day after it, and later; a monitor that runs takes one a second
+# between two snapshots, ms of arrival: before the deploy, in the day after it, and later; a live monitor takes one a second
 STEPS = (6 * HOUR, HOUR // 4, 4 * HOUR)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a metric reads at a moment: candidate less baseline, and its standard error. NaN: not known."""
+    """A metric's difference at one time, candidate minus baseline, and its standard error. NaN: unknown."""
 
     value: float
     stderr: float
@@ -41,7 +41,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Case:
-    """One stream: everything that makes it what it is. `world` and `pair` are names; `rule` one of `RULES`."""
+    """All parameters of one stream. `world` and `pair` are names; `rule` is one of `RULES`."""
 
     world: str
     pair: str
@@ -53,34 +53,34 @@ class Case:
     pane: str = "5m"
     floor: str = "1h"  # compare.min_duration
     marks: tuple[float, ...] = (1.0, 4.0, 12.0)  # hours since the deploy at which differences are kept
-    cap: int = 0  # impressions of a user and day that count in a second process; 0: there is none (sums only)
-    until: str | None = None  # the overall verdict after which nobody looks any more
+    cap: int = 0  # impressions of a user and day that count in a second e-process; 0: there is none (sums only)
+    until: str | None = None  # the overall verdict after which the stream is abandoned
 
     def stream(self) -> Stream:
         """Its columns."""
         return draw(WORLDS[self.world], PAIRS[self.pair], self.seed, self.hours, self.alone)
 
     def settings(self) -> Settings:
-        """Of the product: its defaults, but for the pane, the rule and the floor of time, and without sliding windows."""
+        """The product's defaults, except for the pane, the rule and the floor of time, and without sliding windows."""
         compare = {"min_duration": self.floor, **RULES[self.rule]}
         return Settings.model_validate({"windows": {"pane": self.pane, "sliding": []}, "compare": compare})
 
 
 @dataclass
 class Outcome:
-    """What the comparison said. Names are metrics and "overall"."""
+    """The verdicts of the comparison. Names are metrics and "overall"."""
 
     impressions: int = 0  # from the deploy on
     harm: float = float("nan")  # the true one, in log loss
-    worse: dict[str, int] = field(default_factory=dict)  # impressions since the deploy when it was first said
+    worse: dict[str, int] = field(default_factory=dict)  # impressions since the deploy at the first such verdict
     not_worse: dict[str, int] = field(default_factory=dict)
-    retracted: set[str] = field(default_factory=set)  # names of which a verdict was taken back
+    retracted: set[str] = field(default_factory=set)  # names whose verdict was retracted
     final: dict[str, str] = field(default_factory=dict)
     at: dict[float, dict[str, Difference]] = field(default_factory=dict)  # by mark
 
 
 def run(case: Case, stream: Stream | None = None) -> Outcome:
-    """Feeds the stream and reads the comparison at every step. `stream`: the case's, where it has been drawn for another plan."""
+    """Feeds the stream and reads the comparison at every step. `stream`: the case's, if it has been drawn already."""
     stream = stream or case.stream()
     return read(stream, case.plan, case.settings(), case.marks, case.until)
 
@@ -88,14 +88,14 @@ def run(case: Case, stream: Stream | None = None) -> Outcome:
 def read(
     stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float] = (), until: str | None = None
 ) -> Outcome:
-    """The same of any stream; the last reading is of after the end, when all labels are in."""
+    """The same for any stream; the last reading is after the end, when all labels are known."""
     with _muted():
         return _read(stream, plan, settings, marks, until)
 
 
 @contextmanager
 def _muted() -> Iterator[None]:
-    """Without the log of verdicts."""
+    """Mutes the log of verdicts."""
     log = logging.getLogger("streameval.compare.comparisons")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -113,7 +113,7 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
     after = stream.ts >= stream.deploy
     out.harm = harm(stream.pclick[:, after], stream.truth[after])
     due = sorted(marks)
-    # labels of a mark are complete once the attribution window and the lateness are over
+    # the labels of a mark are complete after the attribution window and the lateness
     slack = settings.join.attribution_window + settings.join.allowed_lateness + settings.windows.pane
     for end, some in batches(stream, plan, pipeline.catalog, snapshots(stream)):
         for batch in some:
@@ -136,7 +136,7 @@ def _read(stream: Stream, plan: Plan, settings: Settings, marks: Iterable[float]
 
 
 def snapshots(stream: Stream) -> NDArray[np.int64]:
-    """When snapshots are taken, ms of arrival time."""
+    """The arrival times, ms, at which snapshots are taken."""
     day = min(stream.deploy + 24 * HOUR, stream.end)
     before, first, later = STEPS
     return np.concatenate(

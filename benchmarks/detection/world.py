@@ -1,11 +1,11 @@
-"""A world of users with a known truth, from which a week of block sums comes in about two seconds.
+"""A simulated world of users with a known truth; it generates a week of block sums in about two seconds.
 
-logit P(click) = b(t) + shock(t) + user + item + session. A version sees user + item through noise, half of which stays
-with the user, and predicts the exactly calibrated P(click | what it sees, time of day); nobody knows the shocks. A worse
-version has more noise of its own; a scaled one multiplies its pClick. 60,000 users of log-normal activity come in sessions
-of about 5 impressions, about 300 a minute on the average with a diurnal swing of 60% in traffic and of 25% in odds; odds also
-move by a shock a day (5%), by an hourly one (3%, autoregressive), and items spread wider at the weekend. The label is "clicked
-within the attribution window"; `arrived` < 1 takes labels before that, when only so many of their clicks are in.
+logit P(click) = b(t) + shock(t) + user + item + session. A version sees user + item through noise, half of which is constant
+for a user, and predicts the exactly calibrated P(click | what it sees, time of day); the shocks are unknown to versions. A worse
+version has more noise of its own; a scaled one multiplies its pClick. 60,000 users with log-normal activity have sessions of
+about 5 impressions, about 300 a minute on average, with a diurnal swing of 60% in traffic and of 25% in odds; odds also have
+a daily shock (5%) and an hourly one (3%, autoregressive), and items spread more at weekends. The label is "clicked within
+the attribution window"; `arrived` < 1 uses labels before that, when only this share of their clicks has arrived.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ NOISE_SHARED, NOISE_OWN = 0.9, 0.1
 BASE, SWING_ODDS, SWING_TRAFFIC = -4.0, 0.25, 0.6
 SD_DAY, SD_HOUR, RHO_HOUR = 0.05, 0.03, 0.7
 WEEKEND = 1.04
-_LOWEST, _BINS = -9.5, 2048  # of the grid of log p on which reference curves live
+_LOWEST, _BINS = -9.5, 2048  # of the grid of log p of the reference curves
 _INPUT_LOW, _INPUT_HIGH, _INPUTS = -14.0, 6.0, 4001
 
 
 @dataclass(frozen=True)
 class Version:
-    """A model: the variance of its own noise, and what it multiplies its pClick by."""
+    """A model: the variance of its own noise, and the factor on its pClick."""
 
     noise: float = NOISE_OWN
     scale: float = 1.0
 
     def shrink(self) -> float:
-        """Best linear prediction of user + item from what is seen."""
+        """The coefficient of the best linear prediction of user + item from what the model sees."""
         signal = SD_USER**2 + SD_ITEM**2
         return signal / (signal + NOISE_SHARED + self.noise)
 
     def table(self) -> NDArray[np.float64]:
-        """pClick by b(t) + shrunk input, on a grid: the mean of the sigmoid over what is not seen."""
+        """pClick by b(t) + shrunk input, on a grid: the mean of the sigmoid over what the model does not see."""
         signal = SD_USER**2 + SD_ITEM**2
         noise = NOISE_SHARED + self.noise
         spread = np.sqrt(signal * noise / (signal + noise) + SD_SESSION**2)
@@ -79,7 +79,7 @@ class World:
     """One replication: its users are fixed; days are drawn in order."""
 
     def __init__(self, seed: int, shocks: int | None = None) -> None:
-        """`shocks`: the seed of the days' and hours' shocks alone, where runs must share them."""
+        """`shocks`: a separate seed for the shocks of days and hours, if runs must share them."""
         self._rng = rng = np.random.default_rng(seed)
         self._shock_rng = rng if shocks is None else np.random.default_rng(shocks)
         activity = np.exp(rng.standard_normal(USERS))
@@ -105,8 +105,8 @@ class World:
     ) -> tuple[Minutes, tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]]:
         """Sums of one day from minute `begin` on, and (old pClick, new pClick, label) of its impressions.
 
-        `share` of users in arm B, by minute. Reference curves are those of the last 24 hours' labels, made anew every hour
-        unless `refresh` is off. `rows` says which served rows are wanted; the others stay empty.
+        `share`: of users in arm B, by minute. Reference curves are from the labels of the last 24 hours, updated every hour
+        unless `refresh` is off. `rows`: the served rows to compute; the others stay empty.
         """
         rng = self._rng
         minute = np.arange(DAY)
@@ -155,7 +155,7 @@ class World:
         return Minutes(pair, gauc, served), (scores[0], scores[1], labels)
 
     def freeze(self) -> None:
-        """Makes the reference curves of what has been seen in the last 24 hours."""
+        """Computes the reference curves from the last 24 hours."""
         _freeze(self._histograms, self._curves, self._constants)
 
 
@@ -279,6 +279,6 @@ def _day(  # type: ignore[no-untyped-def]
 
 
 def warm(world: World, candidate: Version, minutes: int = 120) -> None:
-    """The first labels, before the comparison begins, give the first reference curves: two hours have about 800 clicks."""
+    """Computes the first reference curves from labels before the comparison begins: two hours have about 800 clicks."""
     world.day(-1, candidate, begin=DAY - minutes)
     world.freeze()

@@ -1,11 +1,11 @@
-"""Traffic that nobody tuned the verdicts to: seeded columns of impressions, their clicks, and what two versions say of them.
+"""Traffic for which verdicts were not tuned: seeded columns of impressions, their clicks, and the scores of two versions.
 
-logit P(click) = level(t) + shock + user + item + session. The level moves with the hour of the day, the weekend, a flash
-hour, and a trend; users and items are as active as Zipf's law has it, and items are replaced by new ones all the time. A
-version sees user + item through noise and predicts the calibrated P(click | what it sees, the level), as in `world`; the
-shocks nobody knows. Bots click by a law of their own, which no version knows either. Days begin at midnight UTC of a Monday.
+logit P(click) = level(t) + shock + user + item + session. The level varies with the hour of the day, the weekend, a flash
+hour, and a trend; users and items are active by Zipf's law, and items are continually replaced by new ones. A version sees
+user + item through noise and predicts the calibrated P(click | what it sees, the level), as in `world`; the shocks are
+unknown to versions. Bots click by a law of their own, which is unknown, too. Days begin at midnight UTC of a Monday.
 
-The route is columns, a week of 80 impressions a minute in about a second; `deploys` says who serves what from when on.
+It returns columns, a week of 80 impressions a minute in about a second; `feed` decides which version serves what.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from benchmarks.detection.world import BASE, MAX_LENGTH, SD_ITEM, SD_SESSION, SD
 MONDAY = 1_714_953_600_000  # 2024-05-06T00:00:00Z
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 WEEK_HOURS = 168
-PEAK_HOUR = 14  # of traffic; the odds follow six hours later
+PEAK_HOUR = 14  # of traffic; that of the odds is six hours later
 FLASH_TRAFFIC, FLASH_ODDS = 8.0, 0.5
-BOTS, BOT_ODDS = 5, -3.0  # how many there are, and what they add to the level
-CLICK_DELAY = 60_000.0  # ms on the average
+BOTS, BOT_ODDS = 5, -3.0  # their number, and what they add to the level
+CLICK_DELAY = 60_000.0  # ms on average
 WITHIN_SESSION = 15_000.0  # ms between two impressions
 
 Reals = NDArray[np.float64]
@@ -33,9 +33,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Who comes when, and what moves the odds. Log-odds throughout."""
+    """The arrival of users, and the variation of odds. In log-odds throughout."""
 
-    rate: float = 80.0  # impressions a minute on the average
+    rate: float = 80.0  # impressions a minute on average
     base: float = BASE - 0.2  # a CTR of about 2.8%
     users: int = 20_000
     zipf: float | None = 0.8  # of users' activity; None: log-normal
@@ -45,7 +45,7 @@ class Traffic:
     swing: float = 0.3  # amplitude over the day
     busy: float = 0.6  # amplitude of the traffic over the day, relative
     session: float = 5.0  # impressions
-    weekend: float = 0.0  # added to the odds; the traffic grows by as much, relative
+    weekend: float = 0.0  # added to the odds; also the relative growth of the traffic
     flash: float | None = None  # hours after the deploy: an hour of eight times the traffic
     bots: float = 0.0  # share of the sessions
     trend: float = 0.0  # a day
@@ -56,16 +56,16 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Stream:
-    """n impressions in order of time, and what either version says of them. Times are ms since the epoch."""
+    """n impressions in order of time, with the scores of both versions. Times are ms since the epoch."""
 
     ts: Ints
     user: NDArray[np.uint64]
     item: NDArray[np.uint64]
     clicked: NDArray[np.bool_]
-    click_ts: Ints  # of the clicked, in order of their impressions
+    click_ts: Ints  # of clicked impressions, in their order
     pclick: Reals  # [2, n]: baseline, candidate
-    truth: Reals  # P(click), which nobody knows
-    arm: Reals  # in [0, 1), the user's: who is in which arm of a split
+    truth: Reals  # P(click), unknown to versions
+    arm: Reals  # in [0, 1), by user: decides the arm of a split
     deploy: int  # when the candidate goes live
     end: int
 
@@ -74,7 +74,7 @@ class Stream:
 
 
 def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 24.0) -> Stream:
-    """`alone` hours of the baseline, then `hours` of both; the deploy comes at a random minute of the week."""
+    """`alone` hours of the baseline, then `hours` of both; the deploy is at a random minute of the week."""
     rng = np.random.default_rng([seed, 71])
     deploy = MONDAY + 7 * DAY + int(rng.integers(0, WEEK_HOURS * 60)) * MINUTE
     begin, end = deploy - round(alone * HOUR), deploy + round(hours * HOUR)
@@ -144,12 +144,12 @@ def _activity(traffic: Traffic, rng: np.random.Generator) -> Reals:
 
 
 def _items(traffic: Traffic, rng: np.random.Generator, ts: Ints) -> tuple[Ints, NDArray[np.int8]]:
-    """The item of every impression, and an array of the shape that all items have: every place of the stock, its items in turn."""
+    """The item of every impression, and an empty array with the shape of all items: [places of the stock, successive items]."""
     if not traffic.items:
         return np.arange(ts.size, dtype=np.int64), np.empty(ts.size, np.int8)
     weight = np.arange(1, traffic.items + 1, dtype=np.float64) ** -traffic.item_zipf
     place = rng.choice(traffic.items, ts.size, p=weight / weight.sum())
-    turns = traffic.turnover * (ts - ts[0]) / DAY + rng.random(traffic.items)[place]  # every place at its own hour
+    turns = traffic.turnover * (ts - ts[0]) / DAY + rng.random(traffic.items)[place]  # places change at different hours
     turn = turns.astype(np.int64)
     most = int(turn.max()) + 1
     return place * most + turn, np.empty((traffic.items, most), np.int8)
@@ -184,7 +184,7 @@ def _flash(ts: Ints, hours: float, deploy: int) -> NDArray[np.bool_]:
 
 
 def _hashes(index: NDArray[np.int32] | Ints, seed: int, kind: int) -> NDArray[np.uint64]:
-    """Ids as a decoder makes them: 64 bits, other ones in every stream (splitmix64)."""
+    """Ids as a decoder produces them: 64 bits, different in every stream (splitmix64)."""
     x = index.astype(np.uint64) + np.uint64((seed * 4 + kind) << 40)
     x = (x + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -213,7 +213,7 @@ WORLDS = {
     "600 a minute": Traffic(rate=600.0, swing=0.6, users=200_000),
     "3,000 a minute": Traffic(rate=3_000.0, swing=0.6, users=1_000_000),
     "200 a minute": Traffic(rate=200.0, day_shock=0.0, hour_shock=0.0),
-    # what docs/detection.md was made in, but for cold curves: `world` warms both versions
+    # the world of docs/detection.md, except for cold curves: `world` warms up both versions
     "documented": Traffic(rate=300.0, base=BASE, users=60_000, zipf=None, items=0, swing=0.25),
     "documented, zipf 1.1": Traffic(rate=300.0, base=BASE, users=60_000, zipf=1.1, items=0, swing=0.25),
 }
