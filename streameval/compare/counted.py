@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
 from streameval.counting.late_labels import LateLabels
 from streameval.join.joiner import Joiner
-from streameval.join.policy import NEVER
+from streameval.join.pending import PendingImpressions
+from streameval.join.policy import DELAY_EDGES, NEVER
 
 
 @dataclass(slots=True)
@@ -39,6 +43,25 @@ class Counted:
     def firm(self) -> int:
         """Event time in ms: labels are final up to this less the attribution window; NEVER before the first event."""
         return self.joiner.progress.firm
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is waiting that the look should not be left to the next snapshot."""
+        return self.ledger.is_full
+
+    @property
+    def pending(self) -> int:
+        """Impressions whose label is pending."""
+        return self.joiner.pending
+
+    def newest_pending(self, most: int) -> PendingImpressions:
+        """Up to `most` of the newest pending impressions; see `Joiner.newest_pending`."""
+        return self.joiner.newest_pending(most, list(self.online))
+
+    @property
+    def delays(self) -> NDArray[np.int64]:
+        """Clicks by delay, int64[len(DELAY_EDGES)]."""
+        return self.joiner.delays[: len(DELAY_EDGES)]
 
     def clear(self, code: int) -> None:
         """Forgets a series, so that its code can be reused."""

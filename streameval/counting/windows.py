@@ -31,7 +31,7 @@ class Panes:
         self.row_cells = row_cells
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
         self._panes: dict[int, list[SparseVector]] = {}
-        self.changed: set[int] = set()  # panes added to since the last reader cleared it
+        self._changed: set[int] = set()  # panes added to since `take_changed`
         self._unwritten: set[int] = set()  # panes added to since they were passed to the history
         self._in_flight: set[int] = set()  # panes that the history is writing
         self.never_written = 0  # panes dropped before the history could take them
@@ -54,7 +54,7 @@ class Panes:
         delta.add_to(self.total)
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
-        self.changed.add(pane)
+        self._changed.add(pane)
         self._unwritten.add(pane)
         if len(parts) >= _MERGE_AT:
             self._panes[pane] = _few(parts)
@@ -87,6 +87,16 @@ class Panes:
         if len(parts) > _LONG + 1:
             self._panes[pane] = parts = _few(parts)
         return parts
+
+    def take_changed(self, before: int) -> set[int]:
+        """Returns the panes before `before` that were added to since the last call."""
+        out = {n for n in self._changed if n < before}
+        self._changed -= out
+        return out
+
+    def all_changed(self) -> None:
+        """Marks all panes as changed, for readers that track which ones they have."""
+        self._changed.update(self._panes)
 
     @property
     def unwritten(self) -> int:
@@ -136,7 +146,7 @@ class Panes:
         """Drops old panes; the total still includes them. A window that lags behind starts over when it is read."""
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
-        self.changed = {n for n in self.changed if n >= pane}
+        self._changed = {n for n in self._changed if n >= pane}
         self._unwritten = {n for n in self._unwritten if n >= pane}
         for window in self._windows:
             if window.start < pane:
@@ -165,7 +175,7 @@ class Panes:
             self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
             total.add_to(self.total)
         self._unwritten = set(state["unwritten"].tolist())
-        self.changed = set(self._unwritten)  # panes written before are read from the history
+        self._changed = set(self._unwritten)  # panes written before are read from the history
         for number, vector in _unpack(state["panes"]):
             self._panes[number] = [self._renumbered(vector.cells, vector.values, rows, places)]
 

@@ -31,6 +31,7 @@ from streameval.join.fates import Fates, Flips, Judged, fates_of, flips_of
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.maturity import Maturity
+from streameval.join.pending import PendingImpressions
 from streameval.join.policy import DELAY_EDGES, FOREVER, MATURED, NEVER, JoinPolicy
 from streameval.join.progress import Progress
 from streameval.join.rows import Table, run_of
@@ -187,11 +188,12 @@ class Joiner:
         """Impressions whose label is neither mature nor shown."""
         return self.known - self._labels.mature - self._labels.shown
 
-    def pending_rows(self, most: int) -> NDArray[np.int64]:
-        """Up to `most` of the newest rows whose label is not mature, in order of arrival (among the newest `4 * most` rows)."""
+    def newest_pending(self, most: int, online_series: list[int]) -> PendingImpressions:
+        """Up to `most` of the newest impressions whose label is not mature (among the newest `4 * most`)."""
         first = max(self.cold.end(self._start), self._end - 4 * most)
         rows = np.flatnonzero(self.table.state[first : self._end] & MATURED == 0) + first
-        return rows[max(0, rows.size - most) :]
+        rows = rows[max(0, rows.size - most) :]
+        return PendingImpressions.of(self.table, rows, self.progress.newest_label, self.scored(rows, online_series))
 
     def shown_since(self, ts: int) -> NDArray[np.int64]:
         """Rows in memory with a time of at least `ts`, ms."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streameval.join.cold.cold_rows import Freezing
+from collections.abc import Sequence
+
+from streameval.join.cold.cold_rows import Freezing, Joining
 from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import WrittenBlock
@@ -10,7 +12,7 @@ from streameval.join.joiner import Joiner
 
 
 class RowsToDisk:
-    """The segments and blocks of one joiner. No other thread may be reading its table."""
+    """The segments, blocks and indexes of one joiner. No other thread may be reading its table."""
 
     def __init__(self, joiner: Joiner) -> None:
         self._joiner, self._cold, self._written = joiner, joiner.cold, joiner.written
@@ -46,6 +48,18 @@ class RowsToDisk:
         """Maps the blocks that were written. Raises OSError; the rows of the block that failed then stay in memory."""
         self._written.map_over(self._joiner.table, self._joiner.outside_segments)
 
+    def next_merge(self) -> Joining | None:
+        """Starts to rebuild a damaged index, or else to merge some; None: none is due, or one is being written."""
+        return self._cold.begin_to_join()
+
+    def merge_written(self, index: Index) -> None:
+        """Replaces the indexes that were merged."""
+        self._cold.join_indexes(index)
+
+    def merge_ended(self) -> None:
+        """Allows the next merge to start, whether or not this one was written."""
+        self._cold.joining = None
+
     def put_aside(self, file: RowsFile | Index) -> int | None:
         """Drops the rows of a damaged file and returns their number; 0 for an index, which is rebuilt; None: no longer in use."""
         if isinstance(file, Index):
@@ -57,6 +71,11 @@ class RowsToDisk:
             return None
         self._cold.lose(self._joiner.table, self._joiner.runs, file)
         return file.rows
+
+    @property
+    def indexes(self) -> Sequence[Index]:
+        """The files of ids."""
+        return self._cold.indexes
 
     @property
     def files_in_use(self) -> frozenset[str]:

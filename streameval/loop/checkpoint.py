@@ -59,7 +59,7 @@ def restore_newest(
         raise StoreError(f"{path}: {error}") from None
     except OSError as error:
         raise StoreError(f"{path}: its files of rows cannot be mapped: {error.strerror}") from None
-    indexes = pipeline.partitions[partition].joiner.cold.indexes if part else []
+    indexes = pipeline.partitions[partition].to_disk.indexes if part else []
     for index in indexes:
         files.named(index.path.name)
     unchecked: list[RowsFile | Index] = [*indexes, *(file for file in rows if not file.lost)]

@@ -13,7 +13,7 @@ from streameval.join.cold.cold_rows import Joining
 from streameval.join.cold.ids import IdPart
 from streameval.join.cold.index import IN_MEMORY, Index, content, index_of
 from streameval.join.cold.segment import RowsFile
-from streameval.join.joiner import Joiner
+from streameval.join.to_disk import RowsToDisk
 from streameval.store import container
 from streameval.store.checkpoints import Checkpoints
 from streameval.store.errors import DamagedError, FencedError, StoreError
@@ -51,7 +51,7 @@ class StoppedError(Exception):
 class _Under(NamedTuple):
     """The index that the thread is working on."""
 
-    joiner: Joiner
+    rows: RowsToDisk
     files: Checkpoints
     future: Future[Index]
 
@@ -65,7 +65,7 @@ class IdsThread:
         self._due = 0.0  # monotonic seconds
         self._stopped = False
 
-    def tick(self, of: Iterable[tuple[Joiner, Checkpoints]]) -> int:
+    def tick(self, of: Iterable[tuple[RowsToDisk, Checkpoints]]) -> int:
         """Adopts a finished index, and starts the next one that is due, for these partitions; returns the number of failed writes.
 
         Must not be called while a checkpoint is being written or unused files are deleted: these would miss the new file.
@@ -75,12 +75,12 @@ class IdsThread:
             failed = self._finish(self._under)
             self._under = None
         if self._under is None and self._due <= time.monotonic():
-            for joiner, files in of:
-                joining = joiner.cold.begin_to_join()
+            for rows, files in of:
+                joining = rows.next_merge()
                 if joining is not None:
                     self._thread = self._thread or WorkThread("ids")
                     future = self._thread.submit(write_index, files, joining.parts, joining.ids, self._go_on)
-                    self._under = _Under(joiner, files, future)
+                    self._under = _Under(rows, files, future)
                     break
         return failed
 
@@ -95,10 +95,9 @@ class IdsThread:
             raise StoppedError
 
     def _finish(self, done: _Under) -> int:
-        cold = done.joiner.cold
         try:
             index = done.future.result()
-            cold.join_indexes(index)
+            done.rows.merge_written(index)
             done.files.named(index.path.name)
         except StoppedError:
             return 0
@@ -110,7 +109,7 @@ class IdsThread:
             log.error("%s", error)
             return 1
         finally:
-            cold.joining = None
+            done.rows.merge_ended()
         return 0
 
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
-from streameval.join.joiner import Joiner
 from streameval.join.policy import FOREVER, NEVER
+from streameval.join.to_disk import RowsToDisk
 from streameval.loop.binding import binding
 from streameval.loop.checkpoint import restore_newest, write_checkpoint
 from streameval.loop.history_writes import add_to_history, claim_history
@@ -185,7 +185,7 @@ class PartitionKeeper:
             self._finish(now + 1.0)
         if self._job is not None:
             return
-        self._numbers.failures += self._ids.tick(self._joiners())
+        self._numbers.failures += self._ids.tick(self._rows())
         if self._history_due <= now or behind > _MANY_PANES:
             self._write_history(fold=self._fold_due <= now)
             return
@@ -219,7 +219,7 @@ class PartitionKeeper:
         self._numbers.never_written = sum(at is None for at in written)
         self._numbers.failing = sum(held.failing for held in self._held.values())
         self._numbers.claimed = len(self._fenced)
-        count_rows(self._pipeline.partitions.values(), self._numbers)
+        count_rows([part.to_disk for part in self._pipeline.partitions.values()], self._numbers)
         return self._numbers.copy()
 
     def history_state(self) -> HistoryState:
@@ -267,19 +267,19 @@ class PartitionKeeper:
 
         self._job = _Job(self._writer.submit(write_checkpoint, held.files, tree), note)
 
-    def _joiners(self) -> Iterator[tuple[Joiner, Checkpoints]]:
-        """The joiners of the partitions that this worker may write."""
+    def _rows(self) -> Iterator[tuple[RowsToDisk, Checkpoints]]:
+        """The rows of the partitions that this worker may write."""
         for partition, held in self._held.items():
             if not held.released and partition in self._pipeline.partitions:
-                yield self._pipeline.partitions[partition].joiner, held.files
+                yield self._pipeline.partitions[partition].to_disk, held.files
 
     def _rows_wait(self) -> bool:
-        return any(rows_wait(part.joiner) for part in self._pipeline.partitions.values())
+        return any(rows_wait(part.to_disk) for part in self._pipeline.partitions.values())
 
     def _keep_rows(self, partitions: Sequence[int]) -> None:
         for partition in sorted(partitions, key=lambda partition: self._held[partition].rows_at):
             part, held = self._pipeline.partitions.get(partition), self._held[partition]
-            work = None if part is None else work_on_rows(part.joiner, held.files, held.unchecked)
+            work = None if part is None else work_on_rows(part.to_disk, held.files, held.unchecked)
             if work is not None:
                 held.rows_at = time.monotonic()
                 self._job = _Job(self._writer.submit(work.call), partial(self._rows_kept, partition, held, work))

@@ -33,6 +33,7 @@ from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.join.leaps import MOST, Leaps
 from streameval.join.policy import FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.join.to_disk import RowsToDisk
 from streameval.loop.estimates import RowPropensities
 from streameval.loop.online import OnlineModels
 from streameval.loop.reading import Conflicts
@@ -62,6 +63,7 @@ class Partition:
     background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
     leaps: list[Leaps] = field(init=False)  # by input: events far ahead of the others, before the joiner
     joiner: Joiner = field(init=False)
+    to_disk: RowsToDisk = field(init=False)
     requests: Requests = field(init=False)
     panes: PaneStats = field(init=False)
     rows: RowCounts = field(init=False)
@@ -73,6 +75,7 @@ class Partition:
     def __post_init__(self) -> None:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.to_disk = RowsToDisk(self.joiner)
         self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.inputs)]
         self.panes = PaneStats(self.scoreboard.pane)
         self.counted.begin(self.joiner, [learner.series for learner in self.learners])
@@ -143,6 +146,10 @@ class Partition:
         if idle:
             self._advance()
 
+    def must_be_asked(self, input_number: int) -> bool:
+        """Whether it matters if a silent input has been read to its end; see `Progress.must_be_asked`."""
+        return self.joiner.progress.must_be_asked(input_number)
+
     def show(self) -> None:
         """While an input is silent: counts, for readers, impressions that the watermark has passed, until they mature.
 
@@ -204,7 +211,7 @@ class Partition:
 
     def every_pane_changed(self) -> None:
         """Marks all panes in memory as changed, for sinks that track which panes they have."""
-        self.scoreboard.overall.changed.update(self.scoreboard.overall.numbers())
+        self.scoreboard.overall.all_changed()
 
     @property
     def firm(self) -> int:
@@ -360,6 +367,10 @@ class Partition:
             "gauc_marks": self.counted.gauc.marks(),
             "gauc": self.background.call(self.counted.gauc.state).result,
         }
+
+    def state_written(self) -> None:
+        """What `state` returned is no longer read."""
+        self.joiner.state_written()
 
     def restore(
         self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64], files: Sequence[RowsFile] = ()

@@ -92,15 +92,10 @@ class Pipeline:
     def take(self, batch: Batch) -> None:
         """Takes one batch through its partition's loop."""
         reading = self._readings.setdefault(batch.partition, Reading())
-        reading.take(batch)
         part = self.partitions.get(batch.partition)
-        if batch.gaps:
-            reading.gaps.open(batch.gaps, NEVER if part is None else part.watermark)
+        reading.take(batch, self.inputs, NEVER if part is None else part.watermark)
         if not len(batch) and not (len(batch.candidates) and make.reads_candidates(self.settings)):
             return
-        for name, events in ((self.inputs[0], batch.impressions), (self.inputs[-1], batch.clicks)):
-            if len(events):
-                reading.gaps.close([name], int(events.ts.max()))
         if part is None:
             part = self.partitions[batch.partition] = self._make_partition(batch.partition, batch.shared)
             self._idle.know(batch.partition, part.inputs)
@@ -114,7 +109,7 @@ class Pipeline:
             reading.invalid["conflicting_id"] += conflicts.count
             if self.on_conflicts is not None:
                 self.on_conflicts(conflicts)
-        if part.counted.ledger.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
+        if part.counted.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
             self._background.wait()
             self._comparisons.advance(self._counted())
 
@@ -137,9 +132,7 @@ class Pipeline:
 
         An input with unread messages is not silent: `caught_up` returns each (input, partition) that has been read to its end.
         """
-        silent = [
-            (p, number) for p, number in self._idle.tick() if self.partitions[p].joiner.progress.must_be_asked(number)
-        ]
+        silent = [(p, number) for p, number in self._idle.tick() if self.partitions[p].must_be_asked(number)]
         if not silent:
             return
         at_end = caught_up()
@@ -301,7 +294,7 @@ class Pipeline:
     def state_written(self, partition: int) -> None:
         """What `partition_state` returned is no longer read."""
         if partition in self.partitions:
-            self.partitions[partition].joiner.state_written()
+            self.partitions[partition].state_written()
 
     def forget_partition(self, partition: int) -> None:
         """Drops a partition that another worker now owns."""

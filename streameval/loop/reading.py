@@ -46,12 +46,19 @@ class Reading:
     invalid: Counter[str] = field(default_factory=Counter)  # refused events, by reason
     candidates: int = 0  # impressions that were not shown
 
-    def take(self, batch: Batch) -> None:
-        """Records a batch that was read."""
+    def take(self, batch: Batch, inputs: Sequence[str], watermark: int) -> None:
+        """Records a batch that was read; `inputs`: the names of the inputs of impressions and clicks, maybe the same.
+
+        `watermark`: the partition's before the batch, ms.
+        """
         self.invalid.update(batch.invalid)
         self.candidates += len(batch.candidates)
         self.offsets.update(batch.offsets)
         self.topic_ids.update(batch.topic_ids)
+        self.gaps.open(batch.gaps, watermark)
+        for name, events in ((inputs[0], batch.impressions), (inputs[-1], batch.clicks)):
+            if len(events):
+                self.gaps.close([name], int(events.ts.max()))
 
     def state(self) -> dict[str, Any]:
         """Everything, for a checkpoint."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -13,10 +13,8 @@ from streameval.join.cold.cold_rows import Freezing
 from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import RestoredRows, WrittenBlock, WrittenFile
-from streameval.join.joiner import Joiner
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.ids_on_disk import put_indexes, write_index
-from streameval.loop.partition import Partition
 from streameval.results.snapshot import CheckpointState
 from streameval.store import container
 from streameval.store.checkpoints import Checkpoints
@@ -41,10 +39,9 @@ class RowsWork(NamedTuple):
     done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
 
 
-def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
+def work_on_rows(rows: RowsToDisk, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
     """The next job: write a segment of mature rows, or else rows that the next checkpoint would have to write, or else verify a
     file that was mapped at the restart."""
-    rows = RowsToDisk(joiner)
     try:
         rows.map_blocks()
     except OSError as error:
@@ -61,9 +58,8 @@ def work_on_rows(joiner: Joiner, files: Checkpoints, unchecked: list[RowsFile | 
     return None
 
 
-def rows_wait(joiner: Joiner) -> bool:
+def rows_wait(rows: RowsToDisk) -> bool:
     """Whether the writing thread is so far behind that ingest must wait for it."""
-    rows = RowsToDisk(joiner)
     return rows.segments_due >= _MANY_SEGMENTS or rows.unwritten >= _MANY_ROWS
 
 
@@ -113,9 +109,8 @@ def _put_aside_if_damaged(rows: RowsToDisk, file: RowsFile | Index, checked: Fut
             log.warning("%s: %s: rebuilt from the files of rows", file.path, error)
 
 
-def count_rows(partitions: Iterable[Partition], into: CheckpointState) -> None:
+def count_rows(on_disk: Sequence[RowsToDisk], into: CheckpointState) -> None:
     """Counts the partitions' rows on disk, the bytes of their files, and rows that were lost."""
-    on_disk = [RowsToDisk(part.joiner) for part in partitions]
     files = [file for rows in on_disk for file in rows.segment_files]
     into.rows = sum(file.rows for file in files if not file.lost)
     into.rows_mapped = sum(rows.mapped_rows for rows in on_disk)

@@ -43,8 +43,7 @@ class PaneHistory:
         leave memory before their turn, and are never evaluated.
         """
         for board in boards:
-            self._waiting |= {pane for pane in board.overall.changed if pane < end}
-            board.overall.changed = {p for p in board.overall.changed if p >= end}
+            self._waiting |= board.overall.take_changed(end)
         self._waiting = {pane for pane in self._waiting if pane >= keep}
         changed = sorted(self._waiting)[-AT_ONCE:]
         self._waiting.difference_update(changed)

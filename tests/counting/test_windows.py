@@ -31,3 +31,16 @@ def test_a_window_is_the_sum_of_its_panes_in_however_many_parts_they_came(seed: 
     assert panes.total.tolist() == plain.sum(axis=0).tolist()
     for number in panes.numbers():
         assert panes.get(number) == SparseVector.of(np.arange(CELLS), plain[number])
+
+
+def test_changed_panes_are_taken_once_and_all_can_be_marked_as_changed() -> None:
+    panes = Panes(CELLS)
+    for number in (3, 5, 8):
+        panes.add(number, SparseVector.of(np.array([0]), np.array([1])))
+    assert panes.take_changed(8) == {3, 5}
+    assert panes.take_changed(8) == set()
+    panes.add(5, SparseVector.of(np.array([0]), np.array([1])))
+    panes.forget_before(4)
+    assert panes.take_changed(9) == {5, 8}
+    panes.all_changed()
+    assert panes.take_changed(9) == {5, 8}

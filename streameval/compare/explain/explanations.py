@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -54,8 +54,8 @@ from streameval.compare.reading.reading import (
 from streameval.compare.reading.words import plain
 from streameval.compare.tracking.tracked import Tracked
 from streameval.events.batch import Catalog, Series
-from streameval.events.columns import Scored
-from streameval.join.policy import CLICKED, DELAY_EDGES, KNOWN
+from streameval.join.pending import PendingImpressions
+from streameval.join.policy import DELAY_EDGES
 from streameval.sketches.blocks import BLOCKS
 
 PENDING_ROWS = 1 << 16  # the newest ones, over all partitions: the error of a promised AUC is then about 0.002
@@ -65,29 +65,6 @@ EARLY_SHARE = 20
 Why = tuple[tuple[Finding, ...], tuple[Mix, ...], tuple[UnknownMix, ...]]
 _NO_WHY: Why = ((), (), ())
 _Buckets = tuple[CalibrationBucket, ...]
-
-
-@dataclass(slots=True)
-class _Pending:
-    """Pending impressions of one partition."""
-
-    ts: NDArray[np.int64]
-    series: NDArray[np.int32]  # the series that served
-    clicked: NDArray[np.bool_]
-    known: NDArray[np.bool_]  # whether the event itself said if there was a click
-    age: NDArray[np.float64]  # ms up to which clicks have been read
-    scored: Scored
-    arrived: NDArray[np.float64] | None = None  # share of the clicks that should have come by now; None: not known
-    scores: dict[int, NDArray[np.float64]] = field(default_factory=dict)
-
-    def of(self, code: int) -> NDArray[np.float64]:
-        """Returns a series' scores, NaN where it has none."""
-        if code not in self.scores:
-            out = np.full(self.ts.size, np.nan)
-            on = self.scored.series == code
-            out[self.scored.row[on]] = self.scored.p[on]
-            self.scores[code] = out
-        return self.scores[code]
 
 
 # relative to rho of the whole comparison: a part has less traffic and, if it carries the difference, much less variance
@@ -125,7 +102,7 @@ class Explanations:
             for gone in kept.keys() - known:
                 del kept[gone]
         begin = time.monotonic()
-        waiting = any(one.joiner.pending for one in partitions)
+        waiting = any(one.pending for one in partitions)
         if begin >= self._early_due or not waiting:  # the end of a run must not depend on earlier readings
             self._early = self._read_early(all_of)
             self._early_due = begin + max(EARLY_SECONDS, EARLY_SHARE * (time.monotonic() - begin))
@@ -292,46 +269,35 @@ class Explanations:
         some = [t for t in all_of if {t.baseline, t.candidate} <= self._codes.keys() and not t.rule.weighed]
         if not some or not self._partitions:
             return {}
-        pending = [self._pending(one, PENDING_ROWS // len(self._partitions)) for one in self._partitions]
-        pending = [rows for rows in pending if rows.ts.size]
+        most = PENDING_ROWS // len(self._partitions)
+        pending = [rows for one in self._partitions if (rows := one.newest_pending(most)).ts.size]
         delays = self._delays(pending)
-        if delays is not None:
-            for rows in pending:
-                rows.arrived = np.where(rows.known, 1.0, delays.within(rows.age))
-        return {tracked.id: self._early_of(tracked, pending, delays is not None) for tracked in some}
+        # by impression, the share of the clicks that should have arrived by now
+        arrived = [
+            np.ones(rows.ts.size) if delays is None else np.where(rows.known, 1.0, delays.within(rows.age))
+            for rows in pending
+        ]
+        of = list(zip(pending, arrived, strict=True))
+        return {tracked.id: self._early_of(tracked, of, delays is not None) for tracked in some}
 
-    def _pending(self, one: Counted, most: int) -> _Pending:
-        joiner = one.joiner
-        rows = joiner.pending_rows(most)
-        table, state = joiner.table, joiner.table.state[rows]
-        return _Pending(
-            ts=table.ts[rows],
-            series=np.where(np.isnan(table.pclick[rows]), np.int32(-1), table.series[rows]),
-            clicked=(state & CLICKED) != 0,
-            known=(state & KNOWN) != 0,
-            age=np.maximum(joiner.progress.newest_label - table.ts[rows], 0).astype(np.float64),
-            scored=joiner.scored(rows, list(one.online)),
-        )
-
-    def _delays(self, pending: Sequence[_Pending]) -> DelayCurve | None:
-        counts = sum(
-            (one.joiner.delays[: len(DELAY_EDGES)] for one in self._partitions), np.zeros(len(DELAY_EDGES), np.int64)
-        )
+    def _delays(self, pending: Sequence[PendingImpressions]) -> DelayCurve | None:
+        counts = sum((one.delays for one in self._partitions), np.zeros(len(DELAY_EDGES), np.int64))
         ages = np.concatenate([np.empty(0), *(rows.age[rows.clicked & ~rows.known] for rows in pending)])
         return learn_delays(counts, DELAY_EDGES, float(self._window), ages)
 
-    def _early_of(self, tracked: Tracked, pending: Sequence[_Pending], delays_known: bool) -> tuple[EarlyReading, ...]:
+    def _early_of(
+        self, tracked: Tracked, pending: Sequence[tuple[PendingImpressions, NDArray[np.float64]]], delays_known: bool
+    ) -> tuple[EarlyReading, ...]:
         paired = tracked.setup == "paired"
         codes = self._codes[tracked.baseline], self._codes[tracked.candidate]
         arms = []
         for mine, other in (codes, codes[::-1]):
             columns: list[tuple[NDArray[Any], ...]] = []
-            for rows in pending:
-                p = rows.of(mine)
+            for rows, share in pending:
+                p = rows.scores_of(mine)
                 on = ~np.isnan(p) & (rows.ts >= tracked.start) & (rows.ts < tracked.start + self._horizon)
-                on &= ~np.isnan(rows.of(other)) if paired else rows.series == mine
-                arrived = np.ones(p.size) if rows.arrived is None else rows.arrived
-                columns.append((p[on], rows.series[on] == mine, rows.clicked[on], arrived[on]))
+                on &= ~np.isnan(rows.scores_of(other)) if paired else rows.series == mine
+                columns.append((p[on], rows.series[on] == mine, rows.clicked[on], share[on]))
             p, served, clicked, arrived = (
                 np.concatenate([np.empty(0), *(column[i] for column in columns)]) for i in range(4)
             )

@@ -21,6 +21,7 @@ import pytest
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.ground import ALIGN
 from streameval.join.cold.segment import RowsFile
+from streameval.join.to_disk import RowsToDisk
 from streameval.loop import keeper as keeper_module
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
@@ -301,7 +302,7 @@ def test_a_file_that_went_with_its_rows_before_anybody_compared_it_is_not_lost(
     for file, said in ((gone, 0), (there, 1)):
         there.path.unlink(missing_ok=True)
         unchecked = [file]
-        work = work_on_rows(joiner, Checkpoints(tmp_path, 1), unchecked)
+        work = work_on_rows(RowsToDisk(joiner), Checkpoints(tmp_path, 1), unchecked)
         assert work is not None
         checked: Future[None] = Future()
         with pytest.raises(FileNotFoundError) as error:
