@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from streameval.sketches.directory import mix
 
+_HIGH = np.uint64(32)  # a tag is made of a hash's bits from here on, a place of those below
 _BIG = 1 << 20  # places; up to this size the index grows by a factor of 4
 
 
@@ -36,7 +37,7 @@ class LiveNumbers(NamedTuple):
 
 @numba.njit(inline="always")
 def _entry(hashed: np.uint64, bits: np.uint64, number: int) -> np.uint32:
-    return np.uint32((((hashed >> np.uint64(32)) >> bits) << bits) | np.uint64(number))
+    return np.uint32((((hashed >> _HIGH) >> bits) << bits) | np.uint64(number))
 
 
 @numba.njit(inline="always")
@@ -47,7 +48,7 @@ def find(
     bits, shift, front = live
     mask = np.uint64(places.size - 1)
     low = (np.uint64(1) << bits) - np.uint64(1)
-    tag = (hashed >> np.uint64(32)) >> bits
+    tag = (hashed >> _HIGH) >> bits
     h = hashed & mask
     found = -1
     while places[h] != 0:
@@ -75,7 +76,7 @@ def find_around(
     bits, shift, front = live
     mask = np.uint64(places.size - 1)
     low = (np.uint64(1) << bits) - np.uint64(1)
-    tag = (hashed >> np.uint64(32)) >> bits
+    tag = (hashed >> _HIGH) >> bits
     h = hashed & mask
     before, after = -1, -1
     while places[h] != 0:

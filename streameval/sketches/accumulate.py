@@ -37,6 +37,7 @@ from streameval.sketches.layout import (
     Layout,
 )
 from streameval.sketches.scratch import Drained, Scratch, Target, drain, mark, room_of, vectors_of
+from streameval.sketches.sorted_lists import SLOT
 from streameval.sketches.sparse import SparseVector
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
@@ -228,7 +229,7 @@ def _add(
             if rare:
                 slice_vectors[r, CORRECTIONS] += sign * np.int64(corrected[at])
                 slice_vectors[r, VIOLATIONS] += sign * np.int64(violations[i])
-        entries[i] = (np.uint64(slot[at]) << np.uint64(32)) | np.uint64((key << 1) | clicked)
+        entries[i] = (np.uint64(slot[at]) << SLOT) | np.uint64((key << 1) | clicked)
         exact[i] = score_bits(p, clicked)
         if weighed:
             copies[i] = abs(many)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from streameval.sketches.directory import mix
 
 BLOCKS = 64
+_TOP_BITS = np.uint64(58)  # the bits of a hash from here on are its block, one of 64
 SCALE = float(1 << 30)
 OF_USERS, OF_ITEMS = range(2)  # which blocks a sum is by, for kernels that keep both
 NO_ITEM = 64  # in place of an item's block
@@ -61,7 +62,7 @@ GAUC_SCALARS = 5
 @numba.njit(inline="always")
 def block_of(user: np.uint64) -> int:
     """The block of a user (64-bit hash of the id), 0 to 63."""
-    return int(mix(user ^ _SALT) >> np.uint64(58))
+    return int(mix(user ^ _SALT) >> _TOP_BITS)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -78,7 +79,7 @@ def item_blocks_of(item: NDArray[np.uint64]) -> NDArray[np.int8]:
     """The blocks of n items (64-bit hashes of ids), 0 to 63; `NO_ITEM` where the hash is 0: no id was given."""
     out = np.empty(item.size, np.int8)
     for i in range(item.size):
-        out[i] = np.int64(mix(item[i] ^ _SALT) >> np.uint64(58)) if item[i] else NO_ITEM
+        out[i] = np.int64(mix(item[i] ^ _SALT) >> _TOP_BITS) if item[i] else NO_ITEM
     return out
 
 

@@ -18,6 +18,7 @@ from streameval.sketches.directory import mix
 from streameval.sketches.tally import Tally
 
 _SALT = np.uint64(0x3E16B7C0)  # makes rounding independent of a sampler that hashes the same id
+_DROPPED = np.uint64(11)  # low bits of a hash, whose other 53 are a number in [0, 1)
 _PER_UNIT = 2.0**-53
 
 # of a series: sums of squared copies of its clicks, and of its non-clicks; and how many impressions do not have one copy
@@ -45,7 +46,7 @@ def _whole(impression: np.uint64, weight: float) -> int:
     low = np.floor(weight)
     if low == weight:
         return int(low)
-    at = np.float64(mix(impression ^ _SALT) >> np.uint64(11)) * _PER_UNIT
+    at = np.float64(mix(impression ^ _SALT) >> _DROPPED) * _PER_UNIT
     return int(low) + int(at < weight - low)
 
 

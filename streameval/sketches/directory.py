@@ -7,14 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EMPTY = np.int32(-1)
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @numba.njit(inline="always")
 def mix(value: np.uint64) -> np.uint64:
     """Mixes the bits of a hash before it is reduced to a table index (the finaliser of SplitMix64)."""
     h = np.uint64(value)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    h = (h ^ (h >> np.uint64(30))) * _MIX_1
+    h = (h ^ (h >> np.uint64(27))) * _MIX_2
     return h ^ (h >> np.uint64(31))
 
 

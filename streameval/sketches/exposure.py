@@ -39,6 +39,7 @@ POLICY_TERMS = ("weight", "square", "click", "value")
 EXPOSURE_PLACES = 13  # cells of a block: impressions, then every term but the square, unclipped and clipped
 
 _TERMS = len(EXPOSURE_TERMS)
+_SCORE_TERMS = 4  # terms that depend on the score: `TERM_LOSS` to `TERM_PCLICK`
 _CLIPPED_PLACES = _TERMS - 1  # from a term's cell in a block to the one of what clipping removes; squares have none
 COUNT, CLIPPED = 0, 1  # impressions; those whose weight or propensity was clipped
 FIRST_TERM = 2
@@ -61,6 +62,9 @@ def coarse(term: int, terms: int, clipped: bool = False) -> int:
 def bins_from(terms: int) -> int:
     """The first cell of the counts of weights by size."""
     return FIRST_TERM + 4 * terms
+
+
+_BINS = bins_from(_TERMS)
 
 
 class WeightRule(NamedTuple):
@@ -228,7 +232,7 @@ def _add_impressions(
             total[np.uint64(cell + CLIPPED)] += sign * (weight > most or given < least)
             total[np.uint64(cell + COUNT)] += sign
             blocks[np.uint64(place + COUNT)] += sign
-            total[np.uint64(cell + FIRST_TERM + 4 * _TERMS + weight_bin(weight))] += sign
+            total[np.uint64(cell + _BINS + weight_bin(weight))] += sign
             add_real(total, cell + FIRST_TERM, blocks, place + 1, weight, sign)
             add_fine(total, cell + FIRST_TERM + 2 * TERM_SQUARE, weight * weight, sign)
             if weight > most:
@@ -267,21 +271,27 @@ def _add_losses(
     high, low = np.uint64(_REST_BITS), np.uint64(_REST_MASK)
     coarse = np.uint64(_REST_BITS - _COARSE_BITS)
     of = np.empty((4, _CHUNK))  # weight, log loss, error, pClick
-    units, where = np.empty((4, _CHUNK), np.uint64), np.empty(_CHUNK, np.uint64)
+    units, where = np.empty((_SCORE_TERMS, _CHUNK), np.uint64), np.empty(_CHUNK, np.uint64)
     for start in range(0, mine.size, _CHUNK):
         n = min(mine.size - start, _CHUNK)
         _take(scores, mine[start : start + n], rule, begin, of, where)
         weight, loss, error, p = of[0], of[1], of[2], of[3]
-        for t in range(4):
+        for t in range(_SCORE_TERMS):
+            term = TERM_LOSS + t
             wholes, rests = np.uint64(0), np.uint64(0)
             for c in range(n):
-                x = loss[c] if t == 0 else error[c] * error[c] if t == 1 else error[c] if t == 2 else p[c]
+                if term == TERM_LOSS:
+                    x = loss[c]
+                elif term == TERM_SQUARED:
+                    x = error[c] * error[c]
+                else:
+                    x = error[c] if term == TERM_ABSOLUTE else p[c]
                 u = _units(weight[c] * x)
                 wholes += u >> high
                 rests += u & low
                 units[t, c] = u >> coarse
-            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t)] += sign * np.int64(wholes)
-            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t) + 1] += sign * np.int64(rests)
+            total[cell + FIRST_TERM + 2 * term] += sign * np.int64(wholes)
+            total[cell + FIRST_TERM + 2 * term + 1] += sign * np.int64(rests)
         u0, u1, u2, u3 = units[0], units[1], units[2], units[3]
         for c in range(n):
             place = where[c]

@@ -20,8 +20,10 @@ PART_BITS = 3  # a bin of placement curves has 2**PART_BITS parts, the resolutio
 HALF = 63 << MANTISSA  # key of 1/2
 TOP = 126 << MANTISSA  # key of 1; TOP * 2 + 1 fits 32 bits, so the low bit can hold a label
 _TINY = 2.0**-64
-_SHIFT = 52 - MANTISSA
-_ORIGIN = (1023 - 64) << MANTISSA  # key bits of 2**-64
+_FLOAT_MANTISSA, _FLOAT_BIAS = 52, 1023  # of a float64
+_SHIFT = _FLOAT_MANTISSA - MANTISSA
+_ORIGIN = (_FLOAT_BIAS - 64) << MANTISSA  # key bits of 2**-64
+OCTAVES = 2 * 23  # of a histogram: from 2**-24 to 1/2, and their mirror images
 _LUMP = 40 << MANTISSA  # half-key of 2**-24: the histogram's first edge
 
 
@@ -48,7 +50,7 @@ def key_bin(key: int, bits: int) -> int:
     lump = _LUMP >> shift
     if key <= HALF:
         return max((key >> shift) - lump, 0)
-    return (46 << bits) - max(((TOP - key) >> shift) - lump, 0)
+    return (OCTAVES << bits) - max(((TOP - key) >> shift) - lump, 0)
 
 
 @numba.njit(inline="always")
@@ -59,9 +61,9 @@ def key_part(key: int, bits: int, more: int) -> int:
     """
     if key <= HALF:
         return key_bin(key, bits + more)
-    from_one = (46 << (bits + more)) - key_bin(key, bits + more)
+    from_one = (OCTAVES << (bits + more)) - key_bin(key, bits + more)
     parts = 1 << more
-    return (((46 << bits) - (from_one >> more)) << more) + parts - 1 - (from_one & (parts - 1))
+    return (((OCTAVES << bits) - (from_one >> more)) << more) + parts - 1 - (from_one & (parts - 1))
 
 
 @numba.njit(inline="always")
@@ -101,13 +103,13 @@ def key_scores(keys: NDArray[np.uint32]) -> NDArray[np.float64]:
 
 def bin_count(bits: int) -> int:
     """Number of bins at a resolution."""
-    return (46 << bits) + 1
+    return (OCTAVES << bits) + 1
 
 
 def bin_edges(bits: int) -> NDArray[np.float64]:
     """The bin_count(bits) + 1 edges: bin i covers [edges[i], edges[i + 1]] (which side is closed is mirrored at 1/2)."""
     shift = MANTISSA - bits
-    half = (np.arange(1, (23 << bits) + 1, dtype=np.int64) << shift) + _LUMP
+    half = (np.arange(1, (OCTAVES // 2 << bits) + 1, dtype=np.int64) << shift) + _LUMP
     low = ((half + _ORIGIN) << _SHIFT).view(np.float64)  # upper edges of the bins below 1/2, the last one 1/2
     return np.concatenate(([0.0], low, 1.0 - low[::-1], [1.0]))
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 _MORE = np.uint64(0x80)
 _SEVEN = np.uint64(7)
+_SIGN = 63  # the bit of the sign
 
 
 @numba.njit(inline="always")
 def _alternating(number: np.int64) -> np.uint64:
-    return np.uint64(number << 1) ^ np.uint64(number >> 63)
+    return np.uint64(number << 1) ^ np.uint64(number >> _SIGN)
 
 
 @numba.njit(cache=True, nogil=True)

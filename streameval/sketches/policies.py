@@ -21,11 +21,13 @@ from streameval.sketches.exposure import (
     WeightRule,
     add_fine,
     add_real,
+    bins_from,
     weight_bin,
 )
 from streameval.sketches.weighted_room import Room
 
 _TERMS = len(POLICY_TERMS)
+_BINS = bins_from(_TERMS)
 # from a term's cell in a block to the one of what clipping removes: weight, click, and two cells of value
 _CLIPPED_PLACES = 4
 
@@ -60,7 +62,7 @@ def _weigh(
     total[cell + CLIPPED] += sign * (weight > most or given < least)
     total[cell + COUNT] += sign
     blocks[place + COUNT] += sign
-    total[cell + FIRST_TERM + 4 * _TERMS + weight_bin(weight)] += sign
+    total[cell + _BINS + weight_bin(weight)] += sign
     add_real(total, cell + FIRST_TERM, blocks, place + 1, weight, sign)
     add_fine(total, cell + FIRST_TERM + 2 * TERM_SQUARE, weight * weight, sign)
     if weight > most:

@@ -38,7 +38,9 @@ STRATA_BITS = 5  # resolution of scores: that of placement curves, whose bins ar
 _FIRST = (24 - 17) << STRATA_BITS  # bin of 2**-17
 _LAST = bin_count(STRATA_BITS) - 1 - ((24 - 7) << STRATA_BITS)  # bin of 1 - 2**-7
 SCORE_BINS = _LAST - _FIRST + 1
-_LOOKUP = (1023 - 14) << 5  # the leading bits of 2**-14: exponent, and 5 bits of mantissa
+_LEADING = 5  # bits of the mantissa that, with the exponent, tell where to start searching
+_SHIFT = 52 - _LEADING
+_LOOKUP = (1023 - 14) << _LEADING  # the leading bits of 2**-14
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ class StrataRoom(NamedTuple):
 @numba.njit(inline="always")
 def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) -> int:
     """The bin of a propensity above 0, see `PropensityGrid`. Indices are unsigned, which saves a tenth of the time."""
-    leading = int(np.float64(q).view(np.int64) >> 47) - _LOOKUP
+    leading = int(np.float64(q).view(np.int64) >> _SHIFT) - _LOOKUP
     b = int(lookup[np.uint64(max(leading + 1, 0))])
     while b < edges.size and q >= edges[np.uint64(b)]:
         b += 1

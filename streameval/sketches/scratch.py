@@ -31,6 +31,8 @@ from streameval.sketches.layout import (
 from streameval.sketches.sparse import SparseVector
 
 _WEIGHT_CELLS = len(WEIGHTS.cells)
+_WORD_BITS = 64
+_WORD, _IN_WORD = np.uint64(6), np.uint64(_WORD_BITS - 1)  # bit b is bit `b & _IN_WORD` of word `b >> _WORD`
 
 
 class Target(NamedTuple):
@@ -60,8 +62,9 @@ class Drained(NamedTuple):
 def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int) -> None:
     """Marks histogram cell `at` of row r as touched."""
     bit = np.uint64(at)
-    touched[r, bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
-    words[r, bit >> np.uint64(12)] |= np.uint64(1) << ((bit >> np.uint64(6)) & np.uint64(63))
+    word = bit >> _WORD
+    touched[r, word] |= np.uint64(1) << (bit & _IN_WORD)
+    words[r, word >> _WORD] |= np.uint64(1) << (word & _IN_WORD)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -86,12 +89,12 @@ def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.i
                 k += 1
         for group in range(words.shape[1]):
             while words[row, group] != np.uint64(0):
-                word = group * 64 + np.int64(zeros_below(words[row, group]))
+                word = group * _WORD_BITS + np.int64(zeros_below(words[row, group]))
                 words[row, group] &= words[row, group] - np.uint64(1)
                 bits = touched[row, word]
                 touched[row, word] = 0
                 while bits != np.uint64(0):
-                    place = start + target.histogram + word * 64 + np.int64(zeros_below(bits))
+                    place = start + target.histogram + word * _WORD_BITS + np.int64(zeros_below(bits))
                     bits &= bits - np.uint64(1)
                     if flat[place] != 0:
                         cells[k], values[k], flat[place] = place, flat[place], 0

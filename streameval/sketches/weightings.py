@@ -19,8 +19,10 @@ TERM_BITS = 31  # of fixed-point numbers
 TERM_SCALE = float(1 << TERM_BITS)
 SQUARE_SCALE = TERM_SCALE * TERM_SCALE  # units of squares: integers, so that sums do not depend on order
 OTHER_WEIGHTINGS = ("clicks", "uniform", "value")  # the weightings of `of_each`, in its order
-_COARSE = 256.0  # where weights are counts, their squares are rounded to multiples of 1 / _COARSE
+# where weights are counts, their squares are rounded to multiples of 1 / _COARSE, which are 2**_COARSE_BITS units
+_COARSE, _COARSE_BITS = 256.0, 2 * TERM_BITS - 8
 _LIMB, _LIMBS = 40, 5  # bits and number of the limbs of a sum of squares: values are between 1e-9 and 1e12
+_TO_THIRD_LIMB = 2 * _LIMB - _COARSE_BITS
 NO_WORTHS = np.empty((0, 2), np.int64)
 _BY_CLICKS, _, _BY_VALUE = range(3)  # indexes of `OTHER_WEIGHTINGS`
 # columns of `_add_up`: the weighted AUC and the weight in two limbs each, then the squares
@@ -100,10 +102,10 @@ def _add_square(out: NDArray[np.int64], at: int, x: float, fine: bool) -> None:
             out[at + limb] += int(whole)
             units -= whole * unit
         out[at] += int(np.rint(units))
-    else:  # multiples of 2**54 units, 2**26 of which are one unit of the third limb
+    else:
         parts = int(np.rint(x * _COARSE))
-        out[at + 2] += parts >> 26
-        out[at + 1] += (parts & 0x3FFFFFF) << 14
+        out[at + 2] += parts >> _TO_THIRD_LIMB
+        out[at + 1] += (parts & ((1 << _TO_THIRD_LIMB) - 1)) << (_COARSE_BITS - _LIMB)
 
 
 @numba.njit(inline="always")

@@ -24,6 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 _Reals = NDArray[np.float64]
 _LOG_2PI = math.log(2 * math.pi)
 _SQRT_HALF = math.sqrt(0.5)
+_TAIL = -30.0  # of `log_normal_cdf`, from where on down it is the series
+_MOST_EXPONENT = 700.0  # of e, in a double
+_STEPS, _PRECISION = 50, 1e-14  # of Newton's method: at most, and relative
 
 
 @numba.njit(cache=True)
@@ -31,7 +34,7 @@ def log_normal_cdf(x: float) -> float:
     """Returns log Phi(x), to 1e-14 relative; below -30 by the asymptotic series (Abramowitz and Stegun 26.2.12)."""
     if x > 0.0:
         return math.log1p(-0.5 * math.erfc(x * _SQRT_HALF))
-    if x > -30.0:
+    if x > _TAIL:
         return math.log(0.5 * math.erfc(-x * _SQRT_HALF))
     u = 1.0 / (x * x)
     return -0.5 * x * x - math.log(-x) - 0.5 * _LOG_2PI + math.log1p(-u * (1.0 - u * (3.0 - u * (15.0 - 105.0 * u))))
@@ -57,7 +60,7 @@ def t_score(z: float, df: float) -> float:
     if df <= 0.0:
         return math.inf
     u = z * (8.0 * df + 3.0) / (8.0 * df + 1.0)
-    if u * u / df > 700.0:
+    if u * u / df > _MOST_EXPONENT:
         return math.inf
     return math.sqrt(df * math.expm1(u * u / df))
 
@@ -77,12 +80,12 @@ def mixture_root(v: float, rho: float, level: float) -> float:
     total = v + rho
     target = level - 0.5 * math.log(4.0 * rho / total)
     x = math.sqrt(max(2.0 * (target + math.log(2.0)), 0.0))  # log Phi >= -log 2 on x >= 0, so the root is below
-    for _ in range(50):
+    for _ in range(_STEPS):
         log_cdf = log_normal_cdf(x)
         slope = x + math.exp(-0.5 * x * x - 0.5 * _LOG_2PI - log_cdf)
         step = (0.5 * x * x + log_cdf - target) / slope
         x -= step
-        if step <= 1e-14 * x:
+        if step <= _PRECISION * x:
             break
     return max(x, 0.0) * math.sqrt(total)
 

@@ -47,6 +47,7 @@ from streameval.sketches.blocks import SCALE, BlockSums
 
 COVERED = 0.9  # share of the impressions that must name their item before errors are clustered by item
 MID, GAP = "calibration_mid", "calibration_gap"
+_LOG_LOSS, _AUC, _MID, _GAP = range(4)  # rows of `_pair`; `_deviations` has the first two
 
 
 def oriented(sums: BlockSums) -> BlockSums:
@@ -188,12 +189,12 @@ def _deviations(blocks: NDArray[np.int64], out: NDArray[np.float64]) -> None:
         mean1, mean0 = (phi1 / y, phi0 / (n - y)) if 0 < y < n else (np.nan, np.nan)
         for g in range(blocks.shape[1]):
             b = blocks[i, g]
-            out[0, i, g] = (b[cells.D] - ratio * b[cells.PAIR_L]) / loss if loss > 0 else np.nan
-            out[1, i, g] = np.nan
+            out[_LOG_LOSS, i, g] = (b[cells.D] - ratio * b[cells.PAIR_L]) / loss if loss > 0 else np.nan
+            out[_AUC, i, g] = np.nan
             if 0 < y < n:
                 clicked = (b[cells.PAIR_PHI1] - mean1 * b[cells.PAIR_Y]) / y
                 others = (b[cells.PAIR_PHI0] - mean0 * (b[cells.PAIR_N] - b[cells.PAIR_Y])) / (n - y)
-                out[1, i, g] = -(clicked + others) / SCALE
+                out[_AUC, i, g] = -(clicked + others) / SCALE
 
 
 @numba.njit(cache=True)
@@ -209,10 +210,10 @@ def _pair(blocks: NDArray[np.int64], scalars: NDArray[np.int64], weighed: bool, 
             n += blocks[i, g, cells.PAIR_N]
             total += a[g]
         squares = scalars[i, cells.D_SQ] / SCALE - total * total / n if n > 0.0 else 0.0
-        ratio_of(a, w, squares, 0.0, 0.0, out[0, i])
+        ratio_of(a, w, squares, 0.0, 0.0, out[_LOG_LOSS, i])
         if loss > 0:
             nats = loss / SCALE
-            out[0, i, V_FLOOR] = scalars[i, cells.D_PROMISED] / SCALE / (nats * nats)
+            out[_LOG_LOSS, i, V_FLOOR] = scalars[i, cells.D_PROMISED] / SCALE / (nats * nats)
         for g in range(groups):
             a[g] = -blocks[i, g, cells.PAIR_PHI1] / SCALE
             w[g] = blocks[i, g, cells.PAIR_Y]
@@ -222,13 +223,13 @@ def _pair(blocks: NDArray[np.int64], scalars: NDArray[np.int64], weighed: bool, 
         if weighed:  # squares of weights over weights, by label
             above *= 1.0 + scalars[i, cells.PAIR_CLICKS_EXCESS] / max(w.sum(), 1.0)
             below *= 1.0 + scalars[i, cells.PAIR_OTHERS_EXCESS] / max(v.sum(), 1.0)
-        two_means_of(a, w, b, v, above, below, out[1, i])
+        two_means_of(a, w, b, v, above, below, out[_AUC, i])
         for g in range(groups):
             old, new = blocks[i, g, cells.PAIR_P] / SCALE, blocks[i, g, cells.PAIR_P_OTHER] / SCALE
             a[g] = new + old - 2.0 * w[g]
             b[g] = new - old
-        ratio_of(a, w, 0.0, 0.0, 0.0, out[2, i])
-        ratio_of(b, w, 0.0, 0.0, 0.0, out[3, i])
+        ratio_of(a, w, 0.0, 0.0, 0.0, out[_MID, i])
+        ratio_of(b, w, 0.0, 0.0, 0.0, out[_GAP, i])
 
 
 @numba.njit(cache=True)

@@ -37,8 +37,10 @@ ITEMS = SCALARS + PAIR_SCALARS  # first cell by item
 WIDTH = ITEMS + BLOCKS * PAIR_CELLS
 
 _BIN, _SERVER, _LABEL, _USER, _ITEM, _ROW, _WEIGHT, _SERVER_PART, _PART = 0, 11, 22, 23, 29, 36, 44, 55, 58
+_BIN_BITS, _USER_BITS, _ITEM_BITS, _ROW_BITS = 11, 6, 7, 8
 _PARTS = (1 << PART_BITS) - 1
-ROW_MASK = np.uint64(0xFF << _ROW)
+_ROWS = 1 << _ROW_BITS
+ROW_MASK = np.uint64((_ROWS - 1) << _ROW)
 _COPIED = np.uint64(1 << 61)  # the field of the weight holds copies instead
 _COPIES_BITS = 11
 APART = np.uint64(1 << 62)
@@ -95,13 +97,13 @@ def _field(code: np.uint64, first: int, bits: int) -> int:
 @numba.njit(inline="always")
 def _server(code: np.uint64) -> int:
     """Returns the part of a bin that contains the server's score."""
-    return (_field(code, _SERVER, 11) << PART_BITS) | _field(code, _SERVER_PART, PART_BITS)
+    return (_field(code, _SERVER, _BIN_BITS) << PART_BITS) | _field(code, _SERVER_PART, PART_BITS)
 
 
 @numba.njit(inline="always")
 def _other(code: np.uint64) -> int:
     """Returns the part of a bin that contains the other version's score."""
-    return (_field(code, _BIN, 11) << PART_BITS) | _field(code, _PART, PART_BITS)
+    return (_field(code, _BIN, _BIN_BITS) << PART_BITS) | _field(code, _PART, PART_BITS)
 
 
 @numba.njit(inline="always")
@@ -109,8 +111,8 @@ def read_code(code: np.uint64) -> tuple[int, int, int, int, int]:
     """Returns (label, block of the user, of the item, the server's part of a bin, the other version's) of a code."""
     return (
         _field(code, _LABEL, 1),
-        _field(code, _USER, 6),
-        _field(code, _ITEM, 7),
+        _field(code, _USER, _USER_BITS),
+        _field(code, _ITEM, _ITEM_BITS),
         _server(code),
         _other(code),
     )
@@ -134,17 +136,17 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
 
     If all codes have the same row, they are returned as they are.
     """
-    both = np.zeros(256, np.int64)  # codes, and above 32 bits clicks: a single sum to wait for
+    both = np.zeros(_ROWS, np.int64)  # codes, and above 32 bits clicks: a single sum to wait for
     for code in codes:
-        both[_field(code, _ROW, 8)] += 1 + (_field(code, _LABEL, 1) << 32)
+        both[_field(code, _ROW, _ROW_BITS)] += 1 + (_field(code, _LABEL, 1) << 32)
     ends, clicks = np.cumsum(both & 0xFFFFFFFF), both >> 32
-    if codes.size and both[_field(codes[0], _ROW, 8)] & 0xFFFFFFFF == codes.size:
+    if codes.size and both[_field(codes[0], _ROW, _ROW_BITS)] & 0xFFFFFFFF == codes.size:
         return codes, ends, clicks
-    place = np.zeros(256, np.int64)
+    place = np.zeros(_ROWS, np.int64)
     place[1:] = ends[:-1]
     out = np.empty_like(codes)
     for code in codes:
-        row = _field(code, _ROW, 8)
+        row = _field(code, _ROW, _ROW_BITS)
         out[place[row]] = code
         place[row] += 1
     return out, ends, clicks

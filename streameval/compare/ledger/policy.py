@@ -93,9 +93,8 @@ def _add_pairs(
         own = _probability(of_row, of_series, probability, i, series[s])
         shown = max(propensity[i], least)
         worth = min(max(value[i], 0.0), MOST_VALUE) if label[i] else 0.0
-        x[0] = 1.0 if np.isnan(own) else min(own / shown, HEAVIEST_WEIGHT)
-        x[2] = min(other / shown, HEAVIEST_WEIGHT)
-        x[1], x[3] = x[0] * worth, x[2] * worth
+        weight = 1.0 if np.isnan(own) else min(own / shown, HEAVIEST_WEIGHT), min(other / shown, HEAVIEST_WEIGHT)
+        x[0], x[1], x[2], x[3] = weight[0], weight[0] * worth, weight[1], weight[1] * worth
         for by in range(2):
             group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
             if by == OF_ITEMS and group == NO_ITEM:
@@ -103,15 +102,15 @@ def _add_pairs(
             cell = column + (L_USERS if by == OF_USERS else L_ITEMS) + group * POLICY_CELLS
             sums[r, cell + L_N] += sign
             for one in range(2):
-                sums[r, cell + L_WEIGHT + one] += sign * np.int64(np.rint(x[2 * one] * E_UNIT))
-                add_real(sums, r, cell + L_WORTH + REAL * one, x[2 * one + 1], sign)
+                sums[r, cell + L_WEIGHT + one] += sign * np.int64(np.rint(weight[one] * E_UNIT))
+                add_real(sums, r, cell + L_WORTH + REAL * one, weight[one] * worth, sign)
         at = column + L_MOMENTS
         for a in range(TERMS):
             for b in range(a, TERMS):
                 add_square(sums, r, at, x[a] * x[b], sign)
                 at += SQUARE
         for one in range(2):
-            if x[2 * one] > 0.0:
-                part, exponent = math.frexp(max(x[2 * one], 1.0))
+            if weight[one] > 0.0:
+                part, exponent = math.frexp(max(weight[one], 1.0))
                 steps = (exponent - 1) * 4 + int((part * 2.0 - 1.0) * 4)
                 sums[r, column + L_CLASSES + one * WEIGHT_CLASSES + steps] += sign

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from streameval.events.words64 import load32, load64
 
 PAGE_BYTES = 4096
-_PAGE_WORDS = PAGE_BYTES // 8
-PAGE_IDS = 340  # per page: 8 bytes each, and 4 for the row
-_ROWS = 2 * PAGE_IDS  # where a page's rows begin, in units of 4 bytes
+ID_BYTES, _ROW_BYTES = 8, 4
+_PAGE_WORDS = PAGE_BYTES // ID_BYTES
+PAGE_IDS = 340  # per page, with their rows
+_ROWS = PAGE_IDS * ID_BYTES // _ROW_BYTES  # where a page's rows begin, in rows
 _APART = _PAGE_WORDS  # ids per page without rows
 _PIECE = PAGE_IDS << 12  # ids merged at a time
+PAGES, FIRST_ROW, SIZE, PER_PAGE = range(4)  # columns of `SortedIds.places`
 
 
 class SortedIds(NamedTuple):
@@ -46,7 +48,7 @@ class SortedIds(NamedTuple):
     @property
     def places(self) -> list[int]:
         """For kernels: the addresses of the first id and of its row, the number of ids, and ids per page."""
-        first_row = self.rows.ctypes.data + (4 * _ROWS if self.per_page == PAGE_IDS else 0)
+        first_row = self.rows.ctypes.data + (_ROW_BYTES * _ROWS if self.per_page == PAGE_IDS else 0)
         return [self.words.ctypes.data, first_row, self.size, self.per_page]
 
 
@@ -68,7 +70,7 @@ def first_not_less(ids: int, low: int, high: int, wanted: np.uint64) -> int:
     """The position, from `low` to `high`, of the first id that is not less than `wanted`; `ids`: an address."""
     while low < high:
         middle = (low + high) // 2
-        if load64(ids + 8 * middle) < wanted:
+        if load64(ids + ID_BYTES * middle) < wanted:
             low = middle + 1
         else:
             high = middle
@@ -84,14 +86,15 @@ def page_of(fence: int, pages: int, wanted: np.uint64) -> int:
 @numba.njit(inline="always")
 def id_at(words: int, per_page: int, place: int) -> np.uint64:
     """The id at a position; `words`: the address of the pages."""
-    return load64(words + place // per_page * PAGE_BYTES + 8 * (place % per_page))
+    return load64(words + place // per_page * PAGE_BYTES + ID_BYTES * (place % per_page))
 
 
 @numba.njit(inline="always")
 def row_at(first_row: int, per_page: int, place: int) -> int:
     """The row of the id at a position."""
-    apart = 4 * place if per_page == _APART else place // per_page * PAGE_BYTES + 4 * (place % per_page)
-    return load32(first_row + apart)
+    if per_page == _APART:
+        return load32(first_row + _ROW_BYTES * place)
+    return load32(first_row + place // per_page * PAGE_BYTES + _ROW_BYTES * (place % per_page))
 
 
 @numba.njit(inline="always")
@@ -127,8 +130,8 @@ def _merge(places: NDArray[np.int64], at: NDArray[np.int64], ids: NDArray[np.uin
     left = np.empty(at.size, np.int64)  # the parts that are not finished, in order
     n = 0
     for part in range(at.size):
-        if at[part] < places[part, 2]:
-            heads[n], left[n] = id_at(places[part, 0], places[part, 3], at[part]), part
+        if at[part] < places[part, SIZE]:
+            heads[n], left[n] = id_at(places[part, PAGES], places[part, PER_PAGE], at[part]), part
             n += 1
     for i in range(ids.size):
         least = 0

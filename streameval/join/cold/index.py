@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from streameval.events.pieces import Pieces
 from streameval.join.cold.ground import Extent, mapped
-from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, IdPart, SortedIds, in_pages, merged
+from streameval.join.cold.ids import ID_BYTES, PAGE_BYTES, PAGE_IDS, PER_PAGE, IdPart, SortedIds, in_pages, merged
 from streameval.join.cold.ribbon import FORM, Ribbon, RibbonMaker, shape_of
 
 IN_MEMORY = ("fence", "words")  # arrays of the file that are read into memory
+FENCE, FENCE_SIZE, FILTER, SHARDS, SLOTS = range(PER_PAGE + 1, PER_PAGE + 6)  # further columns of `Index.places`
 _TOGETHER = 16  # are merged
 _ALWAYS = 1 << 24  # rows that an index may always have; more only up to a quarter of all rows
 _MOST = 1 << 31  # rows of an index: their numbers have 32 bits
@@ -45,7 +46,7 @@ class Index:
 
     @property
     def places(self) -> list[int]:
-        """For kernels: `SortedIds.places`, the address and size of the fence, and the filter likewise."""
+        """For kernels: `SortedIds.places`, then the address and size of the fence, and the filter (`FENCE` to `SLOTS`)."""
         fence, ribbon = self.ids.fence, self.ribbon
         of_ribbon = [ribbon.words.ctypes.data, ribbon.shards, ribbon.slots]
         return [*self.ids.places, fence.ctypes.data, fence.size, *of_ribbon]
@@ -83,7 +84,7 @@ def content(
         "ids": ids,
         "shards": shards,
         "slots": slots,
-        "pages": Pieces(np.uint64, (pages, PAGE_BYTES // 8), in_order),
+        "pages": Pieces(np.uint64, (pages, PAGE_BYTES // ID_BYTES), in_order),
         "fence": Pieces(np.uint64, (pages,), lambda: fence),
         "words": Pieces(np.uint64, (words,), lambda: (ribbon.finish().words,)),
     }

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.join.cold.ground import ask_for
-from streameval.join.cold.ids import PAGE_BYTES, PAGE_IDS, first_in_page, id_at, page_of, row_at
-from streameval.join.cold.index import Index
+from streameval.join.cold.ids import FIRST_ROW, PAGE_BYTES, PAGE_IDS, PAGES, SIZE, first_in_page, id_at, page_of, row_at
+from streameval.join.cold.index import FENCE, FENCE_SIZE, FILTER, SHARDS, SLOTS, Index
 from streameval.join.cold.ribbon import may_have
 from streameval.join.cold.segment import Segment
 
@@ -27,7 +27,7 @@ class Lookup:
         """`lost`: segments whose rows are to be ignored."""
         self._indexes, self._lost = list(indexes), lost
         self._kept = [(index.ids, index.ribbon) for index in indexes]  # keeps the addresses below valid
-        self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), 9)
+        self._places = np.array([index.places for index in indexes], np.int64).reshape(len(self._indexes), SLOTS + 1)
 
     def find(self, wanted: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(positions in `wanted`, rows) of every row that has one of the ids."""
@@ -45,7 +45,7 @@ class Lookup:
 
     def _look_into(self, pages: NDArray[np.int64], ids: NDArray[np.uint64]) -> NDArray[np.int64]:
         """[n, 3]: (position in `ids`, number of the index, row) of all ids found in these pages, which `_pages` returned."""
-        ask_for(self._places[pages[:, 1], 0] + pages[:, 2] * PAGE_BYTES)
+        ask_for(self._places[pages[:, 1], PAGES] + pages[:, 2] * PAGE_BYTES)
         return _full(len(pages), lambda out: _find(self._places, ids, pages, out))
 
 
@@ -65,8 +65,8 @@ def _pages(places: NDArray[np.int64], wanted: NDArray[np.uint64], out: NDArray[n
     """Writes (position in `wanted`, number of the index, page) of all pages to read, as far as there is room; returns how many."""
     n = 0
     for number in range(len(places)):
-        fence, pages, words = places[number, 4], places[number, 5], places[number, 6]
-        shards, slots = places[number, 7], places[number, 8]
+        fence, pages, words = places[number, FENCE], places[number, FENCE_SIZE], places[number, FILTER]
+        shards, slots = places[number, SHARDS], places[number, SLOTS]
         for i in range(wanted.size):
             if may_have(words, shards, slots, wanted[i]):
                 if n < len(out):
@@ -82,7 +82,7 @@ def _find(
     """Writes (position in `wanted`, number of the index, row) of all ids found, as far as there is room; returns how many."""
     n = 0
     for i, number, page in pages:
-        words, first_row, size = places[number, 0], places[number, 1], places[number, 2]
+        words, first_row, size = places[number, PAGES], places[number, FIRST_ROW], places[number, SIZE]
         at = first_in_page(words, size, page, wanted[i])
         while at < size and id_at(words, PAGE_IDS, at) == wanted[i]:
             if n < len(found):

@@ -28,7 +28,8 @@ _ROOM = 1.1  # slots per id: at 1.05 there are five times as many false positive
 _COLUMNS = 8  # bits per slot: each halves the rate of false positives
 _WINDOW = 64  # slots that an id may use
 _SALT = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(0xFFFFFFFF)
+_HALF, _HALF_BITS = np.uint64(0xFFFFFFFF), np.uint64(32)
+_WORD_BYTES = _WINDOW // 8
 _ONE = np.uint64(1)
 
 
@@ -86,13 +87,13 @@ def _hash_of(one: np.uint64) -> np.uint64:
 @numba.njit(inline="always")
 def _part_of(one: np.uint64, shards: np.uint64) -> np.uint64:
     """The shard of an id in the upper half, and its position within the shard in the lower half."""
-    return (one >> np.uint64(32)) * shards + (((one & _HALF) * shards) >> np.uint64(32))
+    return (one >> _HALF_BITS) * shards + (((one & _HALF) * shards) >> _HALF_BITS)
 
 
 @numba.njit(inline="always")
 def _first_slot(part: np.uint64, slots: np.uint64) -> np.uint64:
     """The first slot of an id, within its shard."""
-    return ((part & _HALF) * (slots - np.uint64(_WINDOW - 1))) >> np.uint64(32)
+    return ((part & _HALF) * (slots - np.uint64(_WINDOW - 1))) >> _HALF_BITS
 
 
 @numba.njit(inline="always")
@@ -100,16 +101,20 @@ def may_have(words: int, shards: int, slots: int, one: np.uint64) -> bool:
     """False: the filter does not have the id; `words`: an address."""
     hashed = _hash_of(one)
     part = _part_of(one, np.uint64(shards))
-    slot = (part >> np.uint64(32)) * np.uint64(slots) + _first_slot(part, np.uint64(slots))
-    at, behind = words + int(slot // np.uint64(_WINDOW)) * 8 * _COLUMNS, slot % np.uint64(_WINDOW)
+    slot = (part >> _HALF_BITS) * np.uint64(slots) + _first_slot(part, np.uint64(slots))
+    at, behind = words + int(slot // np.uint64(_WINDOW)) * _WORD_BYTES * _COLUMNS, slot % np.uint64(_WINDOW)
     here, next_one = hashed << behind, (hashed >> _ONE) >> (np.uint64(_WINDOW - 1) - behind)
     odd = np.uint64(0)
     for column in range(_COLUMNS // 2):  # rule out most other ids
-        odd |= _odd((load64(at + 8 * column) & here) ^ (load64(at + 8 * (_COLUMNS + column)) & next_one))
+        odd |= _odd(
+            (load64(at + _WORD_BYTES * column) & here) ^ (load64(at + _WORD_BYTES * (_COLUMNS + column)) & next_one)
+        )
     if odd:
         return False
     for column in range(_COLUMNS // 2, _COLUMNS):
-        odd |= _odd((load64(at + 8 * column) & here) ^ (load64(at + 8 * (_COLUMNS + column)) & next_one))
+        odd |= _odd(
+            (load64(at + _WORD_BYTES * column) & here) ^ (load64(at + _WORD_BYTES * (_COLUMNS + column)) & next_one)
+        )
     return odd == 0
 
 
@@ -129,7 +134,7 @@ def _add(
     """
     for i in range(ids.size):
         part = _part_of(ids[i], np.uint64(shards))
-        while shard < int(part >> np.uint64(32)):
+        while shard < int(part >> _HALF_BITS):
             _solve(shard, equations, words)
             shard += 1
         slot, hashed = _first_slot(part, np.uint64(slots)), _hash_of(ids[i])

@@ -23,8 +23,14 @@ _LOW = np.uint64(0xFFFFFFFF)
 _HIGH_HALVES = np.uint64(0xF0F0F0F0F0F0F0F0)  # of eight bytes
 _SIXES = np.uint64(0x0606060606060606)
 _EIGHT_DIGITS = np.uint64(0x3333333333333333)
-_NOT_EXACT = np.uint64(0x1FF)  # the bits of a product's upper half below the mantissa, its guard and its rounding bit
-_MANTISSA = np.uint64((1 << 52) - 1)
+_BELOW = np.uint64(9)
+_NOT_EXACT = np.uint64(
+    (1 << 9) - 1
+)  # the bits of a product's upper half below the mantissa, its guard and its rounding bit
+_MANTISSA_BITS, _BIAS, _INFINITE = 52, 1023, 0x7FF  # of a double: bits, the exponent of 1, that of infinity
+_MANTISSA = np.uint64((1 << _MANTISSA_BITS) - 1)
+_EXACT_FEWEST, _EXACT_MOST = -4, 23  # powers of ten with which a product can be halfway between two doubles
+_LOG2_10, _LOG2_BITS = 152170 + 65536, 16  # log2(10) in units of 2**-16
 
 
 def _powers_of_five() -> NDArray[np.uint64]:
@@ -82,20 +88,20 @@ def nearest(w: np.uint64, q: int) -> float:
         low += more
         high += np.uint64(low < more)
     upper = high >> np.uint64(63)
-    mantissa = high >> (upper + np.uint64(9))
-    exponent = ((152170 + 65536) * q >> 16) + 63 + np.int64(upper) - zeros + 1023
+    mantissa = high >> (upper + _BELOW)
+    exponent = (_LOG2_10 * q >> _LOG2_BITS) + 63 + np.int64(upper) - zeros + _BIAS
     if exponent <= 0:  # subnormal
         return np.nan
-    halfway = low <= 1 and -4 <= q <= 23 and mantissa & np.uint64(3) == 1
-    if halfway and mantissa << (upper + np.uint64(9)) == high:
+    halfway = low <= 1 and _EXACT_FEWEST <= q <= _EXACT_MOST and mantissa & np.uint64(3) == 1
+    if halfway and mantissa << (upper + _BELOW) == high:
         mantissa &= ~np.uint64(1)
     mantissa = (mantissa + (mantissa & np.uint64(1))) >> np.uint64(1)
-    if mantissa >> np.uint64(53):
+    if mantissa >> np.uint64(_MANTISSA_BITS + 1):
         mantissa >>= np.uint64(1)
         exponent += 1
-    if exponent >= 0x7FF:  # infinite
+    if exponent >= _INFINITE:  # infinite
         return np.nan
-    bits = (mantissa & _MANTISSA) | (np.uint64(exponent) << np.uint64(52))
+    bits = (mantissa & _MANTISSA) | (np.uint64(exponent) << np.uint64(_MANTISSA_BITS))
     return float(np.int64(bits).view(np.float64))
 
 

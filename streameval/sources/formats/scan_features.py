@@ -44,6 +44,7 @@ from streameval.sources.formats.json_text import (
 _ABSENT = 0
 MAX_NAMES = 256  # every name is compared with those before it; longer objects are read in the slow way
 _EQUALS = 61
+_FNV_BASIS, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of FNV-1a, 64 bits
 
 Wrong = tuple[str, str]  # reason, message
 
@@ -183,9 +184,9 @@ def _known_size(i: int, end: int, names: NDArray[np.int64], k: int) -> int:
 
 @numba.njit(inline="always")
 def _mix(start: int, end: int) -> np.uint64:
-    mixed = np.uint64(0xCBF29CE484222325)
+    mixed = _FNV_BASIS
     for k in range(start, end):
-        mixed = (mixed ^ np.uint64(load8(k))) * np.uint64(0x100000001B3)
+        mixed = (mixed ^ np.uint64(load8(k))) * _FNV_PRIME
     return mixed
 
 
