@@ -1,12 +1,8 @@
 // The address is the state: `#/history?metric=auc&range=24h`. A view reads it, and changes it; nothing else is kept.
 
-const VIEWS = ["overview", "history", "calibration", "metrics", "users", "comparisons", "auctions", "flow"];
-
 export function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?", 2);
-  // `unknown`: what the address asks for and the page does not have
-  const view = VIEWS.includes(path) ? path : "overview";
-  return { view, unknown: path === "" || path === view ? null : path, given: Object.fromEntries(new URLSearchParams(query)) };
+  return { path, given: Object.fromEntries(new URLSearchParams(query)) };
 }
 
 export function href(view, given = {}) {

@@ -47,8 +47,15 @@ $("zone").addEventListener("click", () => {
 });
 drawZone();
 
+// `unknown`: what the address asks for and the page does not have.
+function asked() {
+  const { path, given } = read();
+  const name = Object.hasOwn(VIEWS, path) ? path : "overview";
+  return { name, unknown: path === "" || path === name ? null : path, given };
+}
+
 function draw() {
-  const { view: name, unknown, given } = read();
+  const { name, unknown, given } = asked();
   for (const link of $("views").querySelectorAll("a")) {
     if (link.dataset.view === name) {
       const came = !link.hasAttribute("aria-current");
@@ -93,7 +100,7 @@ async function load(name) {
     loaded[name] ??= await VIEWS[name].load();
     draw();
   } catch {
-    if (read().view === name) $("main").replaceChildren(h("p", { class: "notice", role: "status" }, "This view did not load; retrying with the next snapshot."));
+    if (asked().name === name) $("main").replaceChildren(h("p", { class: "notice", role: "status" }, "This view did not load; retrying with the next snapshot."));
   }
 }
 
