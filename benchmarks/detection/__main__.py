@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.detection import command, null, one_stream, planned, power, references, spent, stderr, tables
+from benchmarks.detection import command, null, one_stream, overall_level, planned, power, references, stderr, tables
 
 EFFECTS = (1.0, 2.0, 4.0, 10.0, 30.0)
 SCENARIOS = ("equal", "log loss +1%", "AUC -0.02")
@@ -81,7 +81,7 @@ def curves(short: bool) -> str:
 
 def levels(short: bool) -> str:
     """Levels that the overall e-process must reach."""
-    return tables.levels({alpha: spent.level(alpha, 200 if short else 3000) for alpha in spent.ALPHAS})
+    return tables.levels({alpha: overall_level.level(alpha, 200 if short else 3000) for alpha in overall_level.ALPHAS})
 
 
 SECTIONS = {

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.detection.rates import rate
+from streameval.compare.explain.findings import Terms
 from streameval.compare.explain.uniform_exposure import paired_mixes
-from streameval.compare.explain.who import Terms
 from streameval.compare.ledger.exposed_lists import ExposedCut, GuardedLists
 from streameval.compare.ledger.exposure import EXPOSED, X_N
 from streameval.compare.ledger.list_rows import ListMetrics

@@ -16,7 +16,7 @@ from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.evidence.rule_from_settings import rule_of
 from streameval.compare.explain.explanations import Explanations
-from streameval.compare.explain.who import UserSums
+from streameval.compare.explain.findings import UserSums
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of

@@ -23,7 +23,7 @@ from statistics import NormalDist
 
 from streameval.compare.evidence.eprocess import best_rho, half_width
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.evidence.spent import OPTIMUM
+from streameval.compare.evidence.overall_level import OPTIMUM
 
 P90 = 2.5  # times n50, from the simulation
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streameval.compare import planning
 from streameval.compare.evidence import strict
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.evidence.spent import OPTIMUM
+from streameval.compare.evidence.overall_level import OPTIMUM
 
 
 @given(st.floats(-strict.BOUND, 20.0), st.floats(0.004, 0.6))

@@ -13,7 +13,7 @@ valid whatever their dependence:
   smaller one; for *not worse* the smaller over signs of the mean.
 - overall worse: log loss, AUC, a joint statistic of both (`joint`, half of AUC's weight), GAUC and calibration. A
   deploy that is worse is usually worse in the first three alike, and then has the weight of all three; if not, one of
-  them is enough. The weighted mean must reach less than 1 / alpha, because its horizon is known (`spent`); it is
+  them is enough. The weighted mean must reach less than 1 / alpha, because its horizon is known (`overall_level`); it is
   reported on the scale of the others, where the level is 1 / alpha. A missing metric counts as 1.
 - overall not worse: the smallest of the metrics that must be certified, because each of them must be, at alpha (an
   intersection-union test).
@@ -45,10 +45,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.evidence import leaves, one_look, spent
+from streameval.compare.evidence import one_look, overall_level, packed_statistics
 from streameval.compare.evidence.eprocess import best_rho
-from streameval.compare.evidence.leaves import LEAVES
 from streameval.compare.evidence.one_look import Kept, LookColumns, Path, RuleColumns
+from streameval.compare.evidence.packed_statistics import LEAVES
 from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import STATISTIC_FIELDS, Reals, Statistic, Statistics
 from streameval.compare.reading.reading import COMPARED, Verdict
@@ -79,8 +79,8 @@ class Rule:
     certified: tuple[str, ...] = ("log_loss", "auc")  # metrics that must be not worse for the overall verdict
     more: tuple[str, ...] = ()  # further metrics, which have a weight only if they decide (see `alone`)
     decide: tuple[str, ...] = COMPARED  # metrics whose evidence makes the overall verdict
-    windows: int = spent.WINDOWS  # processes: one from the start, the others begin every few hours
-    first_weight: float = spent.FIRST_WEIGHT  # of the process from the start; the others share the rest
+    windows: int = overall_level.WINDOWS  # processes: one from the start, the others begin every few hours
+    first_weight: float = overall_level.FIRST_WEIGHT  # of the process from the start; the others share the rest
     optimum: float = 3000.0  # clicks at which the first window's boundary is tightest
     restart_optimum: float = 1500.0  # the same for the other windows
     min_duration: int = 3_600_000  # ms
@@ -116,9 +116,9 @@ class Rule:
         """Returns the log of what the overall e-process of `worse` must reach: from the table, or 1 / alpha for windows
         or metrics that the table does not cover.
         """
-        of_table = (self.windows, self.first_weight) == (spent.WINDOWS, spent.FIRST_WEIGHT)
+        of_table = (self.windows, self.first_weight) == (overall_level.WINDOWS, overall_level.FIRST_WEIGHT)
         if of_table and set(self.decide) == set(COMPARED):
-            return spent.log_level(self.alpha)
+            return overall_level.log_level(self.alpha)
         return math.log(1.0 / self.alpha)
 
     def window_weights(self) -> Reals:
@@ -176,7 +176,7 @@ class Evidence:
                 certified=np.array([m in rule.certified for m in COMPARED]),
                 log_windows=np.log(self._weights),
                 rhos=best_rho([rule.optimum] + [rule.restart_optimum] * (count - 1), rule.alpha),
-                rho=float(best_rho(spent.OPTIMUM, rule.alpha)),
+                rho=float(best_rho(overall_level.OPTIMUM, rule.alpha)),
                 level=math.log(1.0 / rule.alpha),
                 spent=rule.log_level(),
                 min_duration=rule.min_duration,
@@ -209,12 +209,12 @@ class Evidence:
             raise ValueError(f"clicks must be [{at.size}, <= {self.rule.windows}], not {list(shape)}")
         processes = [Capped(clicks, statistics, correlation)] + ([] if capped is None else [capped])
         counts = np.empty((len(processes), *shape), np.int64)
-        packed = np.empty((len(processes), leaves.LEAF_FIELDS, len(LEAVES), *shape))
+        packed = np.empty((len(processes), packed_statistics.LEAF_FIELDS, len(LEAVES), *shape))
         together = np.ones((len(processes), *shape))
         given = np.zeros((len(processes), len(LEAVES)), np.bool_)
         for p, process in enumerate(processes):
             some = Statistics.of(process.statistics)
-            given[p, leaves.places_of(some.names)] = True
+            given[p, packed_statistics.places_of(some.names)] = True
             counts[p] = process.clicks
             packed[p] = self._leaves(some, process.clicks, self.rule.min_blocks)
             if process.correlation is not None:
@@ -294,8 +294,8 @@ class Evidence:
         share = self._weights[0] / np.where(np.isnan(capped), 1.0, 2.0)  # of the verdict
         level = -np.log(self.rule.alpha * (_ALL if sides == 1 else np.minimum(0.5, share)) / _TESTS)
         rho = frozen * self._terms.rhos[window]
-        low, high = leaves.bounds(of.reshape(*of.shape[:2], -1), rho, level).reshape(2, *of.shape[1:])
-        leaf = {LEAVES[i]: (low[i], high[i]) for i in sorted(leaves.places_of(some.names).tolist())}
+        low, high = packed_statistics.bounds(of.reshape(*of.shape[:2], -1), rho, level).reshape(2, *of.shape[1:])
+        leaf = {LEAVES[i]: (low[i], high[i]) for i in sorted(packed_statistics.places_of(some.names).tolist())}
         out = {name: leaf[name] for name in COMPARED if name in leaf}
         if MID in leaf and GAP in leaf:
             (mid_low, mid_high), (gap_low, gap_high) = leaf[MID], leaf[GAP]
@@ -313,12 +313,12 @@ class Evidence:
         if np.shape(clicks) not in {(), shape}:
             raise ValueError(f"{', '.join(some.names)} must be {list(np.shape(clicks))}, not {list(shape)}")
         counts = np.full(shape, clicks) if np.shape(clicks) != shape else np.asarray(clicks)
-        out = np.full((leaves.LEAF_FIELDS, len(LEAVES), counts.size), np.nan)
-        leaves.fill(
+        out = np.full((packed_statistics.LEAF_FIELDS, len(LEAVES), counts.size), np.nan)
+        packed_statistics.fill(
             np.ascontiguousarray(some.packed).reshape(len(some), counts.size, STATISTIC_FIELDS),
-            leaves.places_of(some.names),
+            packed_statistics.places_of(some.names),
             counts.ravel(),
-            leaves.Floors(self._floors, self.rule.min_clicks, float(min_blocks)),
+            packed_statistics.Floors(self._floors, self.rule.min_clicks, float(min_blocks)),
             out,
         )
         return out.reshape(*out.shape[:2], *shape)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.evidence import joint
 from streameval.compare.evidence.eprocess import log_mixture, normal_score
-from streameval.compare.evidence.leaves import LEAF_DF, LEAF_THETA, LEAF_VARIANCE, LEAF_WEIGHT
+from streameval.compare.evidence.packed_statistics import LEAF_DF, LEAF_THETA, LEAF_VARIANCE, LEAF_WEIGHT
 
 _Reals = NDArray[np.float64]
 _LOG_LOSS, _AUC, _GAUC, _CALIBRATION = range(4)  # metrics; calibration has two leaves, its own and the next one

@@ -1,4 +1,4 @@
-"""What a comparison's sums do not show: where and why versions differ (`explain.who`, `explain.mixes`), and what
+"""What a comparison's sums do not show: where and why versions differ (`explain.findings`, `explain.mixes`), and what
 pending impressions already suggest (`explain.early`). Gathered from the partitions, and cached until something new is
 known.
 """
@@ -19,9 +19,7 @@ from streameval.compare.counted import Counted
 from streameval.compare.evidence.evidence import Rule
 from streameval.compare.explain.calibration_buckets import calibration_buckets
 from streameval.compare.explain.early import Arm, DelayCurve, early_readings, learn_delays
-from streameval.compare.explain.mixes import split_mixes
-from streameval.compare.explain.uniform_exposure import paired_mixes
-from streameval.compare.explain.who import (
+from streameval.compare.explain.findings import (
     PairedParts,
     SplitParts,
     Terms,
@@ -30,6 +28,8 @@ from streameval.compare.explain.who import (
     split_findings,
     user_findings,
 )
+from streameval.compare.explain.mixes import split_mixes
+from streameval.compare.explain.uniform_exposure import paired_mixes
 from streameval.compare.ledger.parts import PartSums, ServedSums
 from streameval.compare.ledger.sums import (
     LEVEL_WIDTH,

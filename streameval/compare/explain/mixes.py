@@ -21,7 +21,7 @@ import numpy as np
 
 from streameval.compare.evidence.eprocess import best_rho, half_width
 from streameval.compare.evidence.ratio import Ints, Reals, ratio
-from streameval.compare.explain.who import SplitParts, Terms, of_dimension
+from streameval.compare.explain.findings import SplitParts, Terms, of_dimension
 from streameval.compare.ledger.sums import SERVED_L, SERVED_L_SQ, SERVED_N, SERVED_P, SERVED_Y
 from streameval.compare.reading.reading import PCLICK, Mix
 from streameval.sketches import blocks as cells

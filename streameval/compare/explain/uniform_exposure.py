@@ -23,8 +23,8 @@ import numpy as np
 
 from streameval.compare.evidence.paired import COVERED
 from streameval.compare.evidence.ratio import Ints, Statistic, ratio
+from streameval.compare.explain.findings import Terms
 from streameval.compare.explain.mixes import by_how_much, disagree
-from streameval.compare.explain.who import Terms
 from streameval.compare.ledger import exposed_lists as xl
 from streameval.compare.ledger import exposure as x
 from streameval.compare.reading.reading import Mix, UnknownMix

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from streameval.compare.evidence import paired
+from streameval.compare.explain.findings import Terms
 from streameval.compare.explain.uniform_exposure import paired_mixes, uniform_exposure
-from streameval.compare.explain.who import Terms
 from streameval.compare.ledger import exposure
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.strata import Strata

@@ -2,7 +2,7 @@
 
 A mean of e-processes reaches 1 / alpha with probability alpha only if its value at the end is 0. With a finite horizon some value is
 left at the end, so the level can be lower. V counts clicks, from the floor to the most in a week; a new window begins every 28th. The
-more clicks, the lower the level, so the table (`streameval.compare.evidence.spent`) is for very many, and conservative for fewer.
+more clicks, the lower the level, so the table (`streameval.compare.evidence.overall_level`) is for very many, and conservative for fewer.
 
 Importance sampling: paths are drawn with the drifts over which the mixture itself is a mean, and weighted at the crossing
 by the likelihood ratio, which is the e-value without floors. So small probabilities cost no more than large ones.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.evidence.eprocess import best_rho, log_mixture
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.evidence.spent import OPTIMUM
+from streameval.compare.evidence.overall_level import OPTIMUM
 
 ALPHAS = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.2, 0.4)
 CLICKS = 1_000_000.0  # in the horizon

@@ -5,7 +5,7 @@ stopping). Only in infinite time is nothing left. A comparison ends after `compa
 spent: c alpha, below, is the level at which Brownian motion is stopped in alpha of all cases, for the mixtures and the
 windows of the default rule. More traffic leaves less, so the table is for a million clicks within the horizon,
 evaluated from 200 clicks on; with fewer it is conservative. `python -m benchmarks.detection --only spent` rebuilds it
-(seeded; `benchmarks/detection/spent.py`).
+(seeded; `benchmarks/detection/overall_level.py`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from streameval.compare.evidence.eprocess import best_rho, log_e
-from streameval.compare.explain.mixes import split_mixes
-from streameval.compare.explain.who import (
+from streameval.compare.explain.findings import (
     MOST_FINDINGS,
     MOST_USER_FINDINGS,
     PCLICK,
@@ -24,6 +23,7 @@ from streameval.compare.explain.who import (
     split_findings,
     user_findings,
 )
+from streameval.compare.explain.mixes import split_mixes
 from streameval.sketches.blocks import BLOCKS, SCALE
 
 ALPHA = 0.05
