@@ -62,7 +62,7 @@ class Deploys:
         for hour in range(self.start + hours):
             rows = self.hour(hour)
             for key, row in rows.items():
-                one.gain(hour * (HOUR // PANE), key, row)
+                one.add(hour * (HOUR // PANE), key, row)
             if hour >= self.start:
                 one.look((hour + 1) * HOUR, None)
             yield rows

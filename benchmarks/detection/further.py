@@ -124,24 +124,24 @@ class Feed:
         new = self.label[part][self.arm[part] == 1].sum()
         return np.array([clicked, clicked] if self.setup == "paired" else [clicked - new, new], np.int64)
 
-    def gain(self, to: FurtherMetrics, segment: int, part: slice) -> None:
+    def add(self, to: FurtherMetrics, segment: int, part: slice) -> None:
         """Adds sums of a pane."""
         if self.metric in WEIGHTED:
-            to.gain(segment, (OLD, NEW), self._piece(part, pairs=True))
+            to.add(segment, (OLD, NEW), self._piece(part, pairs=True))
         elif self.metric in ("ctr", "value"):
             for arm, series in enumerate((OLD, NEW)):
                 on = np.flatnonzero(self.arm[part] == arm) + part.start
-                to.gain(segment, (series, None), self._served(on))
+                to.add(segment, (series, None), self._served(on))
 
-    def gain_hour(self, to: FurtherMetrics, segment: int, part: slice, sign: int = 1, over: bool = True) -> None:
+    def add_hour(self, to: FurtherMetrics, segment: int, part: slice, sign: int = 1, over: bool = True) -> None:
         """Adds sums of an hour, or (not `over`) of its part so far, which is included only for a look."""
         if self.metric == "pauc":
-            to.gain(segment, (OLD, NEW), sign * self._placed(part))
+            to.add(segment, (OLD, NEW), sign * self._placed(part))
         elif over and self.shape.lists.metrics:
-            to.gain_window(segment, (OLD, NEW), _lists(self.week, self.shape.lists, part))
+            to.add_window(segment, (OLD, NEW), _lists(self.week, self.shape.lists, part))
         elif over and self.shape.requests:
             for arm, series in enumerate((OLD, NEW)):
-                to.gain_window(segment, (series, None), self._requests(part)[arm])
+                to.add_window(segment, (series, None), self._requests(part)[arm])
 
     def _piece(self, part: slice, pairs: bool) -> NDArray[np.int64]:
         """A row of the pair: impressions that the old version served and both scored, or those that each served."""
@@ -253,18 +253,18 @@ def peaks(week: Week, metric: str) -> tuple[float, float]:
                 one.begin(segment)
         clicks += feed.clicks(slice(a, b))
         for one in both:
-            feed.gain(one, segment, slice(a, b))
+            feed.add(one, segment, slice(a, b))
             if end % HOUR == 0:
-                feed.gain_hour(one, segment, slice(hour, b))
+                feed.add_hour(one, segment, slice(hour, b))
         hour = b if end % HOUR == 0 else hour
         n = b - first
         if n - seen <= seen // GROWTH:
             continue
         seen = n
         for i, one in enumerate(both):
-            feed.gain_hour(one, segment, slice(hour, b), over=False)
+            feed.add_hour(one, segment, slice(hour, b), over=False)
             one.look(end, np.array([[int((clicks - c).min()) for c in counts]], np.int64))
-            feed.gain_hour(one, segment, slice(hour, b), -1, over=False)
+            feed.add_hour(one, segment, slice(hour, b), -1, over=False)
             if end - s.deploy >= FLOOR and clicks.min() >= 200:
                 best[i] = max(best[i], one.log_es()[0][0])
     return best[0], best[1]

@@ -54,8 +54,8 @@ def difference(week: Week, metric: str) -> tuple[float, float]:
     feed.item[:] = NO_ITEM
     further = FurtherMetrics(rule(metric, 0.05), feed.setup, (OLD, NEW), week.stream.deploy, feed.shape)
     whole, segment = slice(0, week.stream.ts.size), week.stream.deploy // HOUR
-    feed.gain(further, segment, whole)
-    feed.gain_hour(further, segment, whole)
+    feed.add(further, segment, whole)
+    feed.add_hour(further, segment, whole)
     return further.harm(metric)
 
 

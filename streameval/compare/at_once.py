@@ -107,7 +107,7 @@ class AtOnce:
         deploy = Deploy(candidate.version, candidate.model, candidate.version, baseline.version, start, "deploy", start)
         tracked = SequentialTracked(deploy, setup, baseline, candidate, start, first, self._rule, shape=self._shape)
         for segment, (served, other), row in gains:
-            tracked.gain(segment, (series[served], series[other] if other >= 0 else None), row)
+            tracked.add(segment, (series[served], series[other] if other >= 0 else None), row)
         for (served, other), row in gauc:
             tracked.gain_gauc(first, (series[served], series[other]), row)
         tracked.look(self._last, None)

@@ -103,7 +103,7 @@ class BeforeAfterTracked(Tracked):
         """The current verdict."""
         return self._verdict(OVERALL)
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """Adds a row of the ledger, including rows of segments before the deploy."""
         served, other = key
         if served.model != self.candidate.model or self._judged >= self._until:
@@ -120,7 +120,7 @@ class BeforeAfterTracked(Tracked):
                 return
         elif served != self.baseline or hour < self._from - WEEK_HOURS:
             rows = rows.sum(axis=0, keepdims=True)  # placebo days only need the sums over blocks
-        self._sums.gain(hour, key, rows)
+        self._sums.add(hour, key, rows)
 
     def look(self, at: int, withheld: str | None) -> None:
         """Judges the hours that have ended since the last look, if any."""

@@ -289,7 +289,7 @@ class Board:
         if segment * self._pane > tracked.start + self._limits.horizon or segment in self.aside:
             return
         for key in tracked.concerned(rows):
-            tracked.gain(segment, key, rows[key])
+            tracked.add(segment, key, rows[key])
 
     def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
         """Adds a GAUC row if its window begins within the comparison."""
@@ -317,7 +317,7 @@ class Board:
         """
         self._roles.look(*seen_in(gains))
         if withheld is None:
-            self._learning.gain(gains, at - self._pane, bool(self._rule.weighed))
+            self._learning.add(gains, at - self._pane, bool(self._rule.weighed))
         learned = self._learning.look(at, partitions)
         return self._restart(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 

@@ -49,7 +49,7 @@ class FurtherMetrics:
 
     # -- sums ----------------------------------------------------------------------------------------------------
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """Adds a row of the ledger; ignores rows of other versions and pairs."""
         if not self.metrics:
             return
@@ -57,16 +57,16 @@ class FurtherMetrics:
         if served not in self._sides or other != self._beside(served):
             return
         for sums in self._sums.values():
-            sums.gain(segment, served == self._sides[1], row)
+            sums.add(segment, served == self._sides[1], row)
 
-    def gain_window(self, segment: int, key: RowName, row: Ints) -> None:
+    def add_window(self, segment: int, key: RowName, row: Ints) -> None:
         """Adds a row of a window of users' AUC (see `list_rows`)."""
         served, other = key
         if not (self.metrics or self._guard) or served not in self._sides or other != self._beside(served):
             return
         back = served == self._sides[1]
         for sums in self._sums.values():
-            sums.gain_window(segment, back, row)
+            sums.add_window(segment, back, row)
         exposed = None if self._guard is None else self._shape.lists.exposed(row)
         if exposed is not None:
             self._exposed_lists += turned_lists(exposed) if back else exposed

@@ -37,11 +37,11 @@ SideValues = tuple[float | None, float | None]  # of baseline and candidate; Non
 class FurtherSums(Protocol):
     """The interface to the sums of one metric."""
 
-    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add(self, segment: int, candidate: bool, row: Ints) -> None:
         """Adds a row of the ledger; `candidate`: whether the candidate served it."""
         ...
 
-    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add_window(self, segment: int, candidate: bool, row: Ints) -> None:
         """Adds a row of a window of users' AUC that begins at a segment."""
         ...
 
@@ -86,12 +86,12 @@ class ArmMeans:
         self._starts = [BEFORE_ALL]
         self._made: MeanSums | None = None
 
-    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`."""
         if not self._of.windows:
             self._gain(segment, candidate, row)
 
-    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add_window(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`."""
         if self._of.windows:
             self._gain(segment, candidate, row)
@@ -173,15 +173,15 @@ class PairTerms:
         self._sums = WindowedSums(next(piece.width for piece, _ in pieces if piece.metric == metric))
         self._found: Statistic | None = None
 
-    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`."""
         piece = self._pieces.of(self._metric, row)
         if not piece.any():
             return
-        self._sums.gain(segment, self._read.turned(piece) if candidate else piece)
+        self._sums.add(segment, self._read.turned(piece) if candidate else piece)
         self._found = None
 
-    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add_window(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`: not used, as pieces are counted by the hour."""
 
     def begin(self, segment: int) -> None:
@@ -212,15 +212,15 @@ class ListTerms:
         self._sums = WindowedSums(GAUC_WIDTH)
         self._found: Statistic | None = None
 
-    def gain(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`: not used, as lists are counted by window."""
 
-    def gain_window(self, segment: int, candidate: bool, row: Ints) -> None:
+    def add_window(self, segment: int, candidate: bool, row: Ints) -> None:
         """See `FurtherSums`."""
         part = self._lists.of(self._metric, row)
         if not part.any():
             return
-        self._sums.gain(segment, oriented_gauc(gauc_sums(part)).rows() if candidate else part)
+        self._sums.add(segment, oriented_gauc(gauc_sums(part)).rows() if candidate else part)
         self._found = None
 
     def begin(self, segment: int) -> None:

@@ -85,7 +85,7 @@ class HourSums:
         """Adds impressions of the model, whatever the version."""
         self._all[hour] = self._all.get(hour, 0) + impressions
 
-    def gain(self, hour: int, key: RowName, rows: Ints) -> None:
+    def add(self, hour: int, key: RowName, rows: Ints) -> None:
         """Adds a row of the ledger: int64[G, 8], or int64[1, 8] where only the sum over blocks matters."""
         by_hour = self._rows.setdefault(key, {})
         by_hour[hour] = by_hour[hour] + rows if hour in by_hour else rows.copy()

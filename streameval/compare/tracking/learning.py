@@ -37,7 +37,7 @@ class Learning:
         self._now: _Sums = {}
         self._before: _Sums | None = None  # the previous window
 
-    def gain(self, served: Series, impressions: int, difference: int) -> None:
+    def add(self, served: Series, impressions: int, difference: int) -> None:
         """Adds labels of impressions that a version served; `difference` in nats, fixed point."""
         if not self.over:
             sums = self._now.setdefault(served, [0, 0])
@@ -90,12 +90,12 @@ class LearningModels:
         """Returns the progress of a model, which is created if it is not known; `begun`: see `Learning`."""
         return self._models.setdefault(series, Learning(self._window, begun))
 
-    def gain(self, gains: Iterable[tuple[int, Mapping[RowName, Ints]]], begun: int, weighed: bool) -> None:
+    def add(self, gains: Iterable[tuple[int, Mapping[RowName, Ints]]], begun: int, weighed: bool) -> None:
         """Adds the rows of a look; a model that is new began to score at `begun`, in ms."""
         for _, rows in gains:
             for (served, other), row in rows.items():
                 if other is not None and other.source == "online":
-                    self.of(other, begun).gain(served, *labels_of(row, weighed))
+                    self.of(other, begun).add(served, *labels_of(row, weighed))
 
     def is_over(self, series: Series) -> bool:
         """Whether a series is an online model that has learned enough."""
@@ -115,7 +115,7 @@ class LearningModels:
 
 
 def labels_of(row: Ints, weighed: bool) -> tuple[int, int]:
-    """Returns (labels, difference in fixed point) of a pair's row for `Learning.gain`.
+    """Returns (labels, difference in fixed point) of a pair's row for `Learning.add`.
 
     Weighted impressions count as their effective number of labels.
     """

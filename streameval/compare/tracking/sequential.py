@@ -96,18 +96,18 @@ class SequentialTracked(Tracked):
         """See `Tracked`."""
         return self.evidence.rho()
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """See `Tracked`."""
         if segment >= self.segment and self.kept:
-            self._sums.gain(segment, key, self._pieces.core(row))
-            self._further.gain(segment, key, row)
+            self._sums.add(segment, key, self._pieces.core(row))
+            self._further.add(segment, key, row)
             self._reading = None
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
         """See `Tracked`."""
         if segment >= self.segment and self.kept:
             self._sums.gain_gauc(segment, key, row)
-            self._further.gain_window(segment, key, row)
+            self._further.add_window(segment, key, row)
             self._reading = None
 
     def concerned(self, rows: Collection[RowName]) -> Iterable[RowName]:
@@ -118,14 +118,14 @@ class SequentialTracked(Tracked):
         """See `Tracked`."""
         self.release()
         for (segment, key), row in placed.items():
-            self.gain(segment, key, row)
+            self.add(segment, key, row)
             self._held.append((segment, key, row))
         self.holds = True
 
     def release(self) -> None:
         """See `Tracked`."""
         for segment, key, row in self._held:
-            self.gain(segment, key, -row)
+            self.add(segment, key, -row)
         self._held, self.holds = [], False
 
     def lapsed(self, at: int, least: int) -> bool:

@@ -34,7 +34,7 @@ class SplitSums:
         self._made: tuple[StrataSums, Reals, StrataSums] | None = None
         self._clicks: tuple[Ints, Reals] | None = None
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """See `ComparisonSums`."""
         if key[1] is not None or key[0] not in self._arms:
             return

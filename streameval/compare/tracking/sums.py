@@ -39,7 +39,7 @@ _WIDTH = _ITEMS + BLOCKS * PAIR_CELLS  # then optional parts: the same sums abov
 class ComparisonSums(Protocol):
     """The interface to the sums of a comparison."""
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """Adds a row of the ledger; ignores rows of other versions and pairs."""
         ...
 
@@ -118,7 +118,7 @@ class PairedSums:
         self._found: Statistics | None = None
         self._together: Reals | None = None
 
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """See `ComparisonSums`."""
         back = key == self._back
         if not back and key != self._forth:
@@ -137,7 +137,7 @@ class PairedSums:
 
     @staticmethod
     def _gain(segment: int, row: Ints, back: bool, into: WindowedSums) -> None:
-        into.gain(segment, oriented(_sums(row)).rows() if back else row)
+        into.add(segment, oriented(_sums(row)).rows() if back else row)
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
         """See `ComparisonSums`."""
@@ -147,7 +147,7 @@ class PairedSums:
         elif key != self._forth:
             return
         self._changed()
-        self._gauc.gain(segment, some)
+        self._gauc.add(segment, some)
 
     def begin(self, segment: int) -> None:
         """See `ComparisonSums`."""

@@ -65,7 +65,7 @@ class Tracked(ABC):
         """The current verdict."""
 
     @abstractmethod
-    def gain(self, segment: int, key: RowName, row: Ints) -> None:
+    def add(self, segment: int, key: RowName, row: Ints) -> None:
         """Adds a row of the ledger; ignores rows of other versions and pairs."""
 
     @abstractmethod

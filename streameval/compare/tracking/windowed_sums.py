@@ -24,7 +24,7 @@ class WindowedSums:
         self._starts = list(starts)
         self._before = [np.zeros(width, np.int64) for _ in starts]  # for each window, the sum of earlier segments
 
-    def gain(self, segment: int, row: Ints) -> None:
+    def add(self, segment: int, row: Ints) -> None:
         """Adds a row of a segment."""
         self.total += row
         for start, before in zip(self._starts, self._before, strict=True):

@@ -54,7 +54,7 @@ def feed(one: SequentialTracked, minutes: range, noise: float, bias: float = 0.0
     """The reading after each minute."""
     out = []
     for minute in minutes:
-        one.gain(minute, (V1, V2), row(minute, noise, bias))
+        one.add(minute, (V1, V2), row(minute, noise, bias))
         one.look((minute + 1) * MINUTE, None)
         out.append(one.reading())
     return out
@@ -148,12 +148,12 @@ def test_a_restart_at_any_look_keeps_the_decision(cut: int, noise: float) -> Non
     other = tracked()
     for minute, some in rows:
         for one in (whole, other):
-            one.gain(minute, (V1, V2), some)
+            one.add(minute, (V1, V2), some)
             one.look((minute + 1) * MINUTE, None)
         if minute == cut:
             other = restored(json.loads(json.dumps(other.state())))
             for again, of in rows[: minute + 1]:
-                other.gain(again, (V1, V2), of)
+                other.add(again, (V1, V2), of)
         assert in_json(other.reading()) == in_json(whole.reading())
 
 

@@ -55,7 +55,7 @@ def run(seed: int, *, noise: float, heavy: bool, hours: int = 30, alpha: float =
         wrong = rng.standard_t(1.5, (2, n)) if heavy else rng.normal(size=(2, n))
         old, new = 1 / (1 + np.exp(-np.clip(truth + np.array([[0.3], [noise]]) * wrong, -12, 12)))
         clicked = rng.random(n) < 1 / (1 + np.exp(-truth))
-        tracked.gain(hour * 60, (OLD, NEW), row(rng.integers(0, BLOCKS, n), clicked, old, new))
+        tracked.add(hour * 60, (OLD, NEW), row(rng.integers(0, BLOCKS, n), clicked, old, new))
         tracked.look((hour + 1) * HOUR, None)
     return tracked
 
@@ -90,7 +90,7 @@ def test_other_metrics_do_not_decide() -> None:
         table = one[:SCALARS].reshape(BLOCKS, PAIR_CELLS)
         table[:, cells.PAIR_P] = np.rint(0.05 * SCALE * table[:, cells.PAIR_N])
         table[:, cells.PAIR_P_OTHER] = np.rint(0.1 * SCALE * table[:, cells.PAIR_N])
-        tracked.gain(hour * 60, (OLD, NEW), one)
+        tracked.add(hour * 60, (OLD, NEW), one)
         tracked.look((hour + 1) * HOUR, None)
     verdicts = {m.metric: m.verdict for m in tracked.reading().metrics}
     assert verdicts["calibration"] == "worse"

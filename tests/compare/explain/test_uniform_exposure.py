@@ -92,7 +92,7 @@ def sums_of(rows: Rows, least: float = 1e-4) -> PairedSums:
     gains += [(segment, key, row) for (segment, key), row in strata.settle([ledger], end, over=True).items()]
     for segment, (served, other), row in gains:
         if other >= 0:
-            sums.gain(segment, ((V1, V3)[served], (V1, V3)[other]), row)
+            sums.add(segment, ((V1, V3)[served], (V1, V3)[other]), row)
     return sums
 
 

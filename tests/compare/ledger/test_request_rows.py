@@ -115,7 +115,7 @@ def test_two_arms_differ_by_their_clicks_a_request() -> None:
     for window, by_key in live.rows([1], 1).items():
         for arm in range(2):
             row = by_key[arm, -1]
-            sums.gain_window(window, bool(arm), row)
+            sums.add_window(window, bool(arm), row)
             total[arm] = row[:Y_ITEMS].reshape(BLOCKS, YIELD_CELLS).sum(axis=0)
     old, new = total[:, 0] / total[:, 1]
     assert sums.levels() == pytest.approx((old, new))
@@ -132,7 +132,7 @@ def test_a_metric_with_little_evidence_decides_nothing() -> None:
         for arm in range(2):
             value = np.exp(rng.normal(0.0, 0.5, 1_000))
             value[0] = value.sum() if heavy else 1.0
-            sums.gain(0, bool(arm), _served(value, rng))
+            sums.add(0, bool(arm), _served(value, rng))
         assert sums.reason() == ("too_few_effective_samples" if heavy else None)
         found = sums.statistic()
         assert np.isfinite(found.theta[0, 0])

@@ -264,7 +264,7 @@ def test_a_comparison_looks_at_both_directions_of_a_pair_under_the_cap_in_every_
             if number > segments[0] and not begun:
                 sums.begin(number)
                 begun = True
-            sums.gain(number, (SERIES[key[0]], SERIES[key[1]] if key[1] >= 0 else None), np.array(row))
+            sums.add(number, (SERIES[key[0]], SERIES[key[1]] if key[1] >= 0 else None), np.array(row))
         assert begun
     assert expected.capped() is None
     some = found.capped()
@@ -283,7 +283,7 @@ def test_without_anything_apart_the_second_look_is_the_first() -> None:
     traffic.user = np.arange(1, 601, dtype=np.uint64)
     sums = PairedSums(V1, V2)
     for (number, key), row in counted(traffic, []).content()["segments"].items():
-        sums.gain(number, (SERIES[key[0]], SERIES[key[1]] if key[1] >= 0 else None), np.array(row))
+        sums.add(number, (SERIES[key[0]], SERIES[key[1]] if key[1] >= 0 else None), np.array(row))
     some = sums.capped()
     assert some is not None
     assert some.clicks.tolist() == sums.clicks().tolist()

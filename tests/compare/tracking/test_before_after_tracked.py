@@ -49,7 +49,7 @@ def run(
             online=online,
         )  # fmt: skip
         for key, row in rows.items():
-            one.gain(hour * 60, key, row)
+            one.add(hour * 60, key, row)
         if new:
             one.look((hour + 1) * HOUR, None)
         if one.verdict == "worse":
@@ -73,9 +73,9 @@ def test_a_model_that_still_learns_is_no_yardstick(learned: bool) -> None:
     for hour in range(start + 20):
         old = Quality(1.2 if learned else 1.0 + 8.0 / (1 + hour / DAY))
         for key, row in world.hour(hour, NEW if hour >= start else OLD, GOOD, online=old).items():
-            through.gain(hour * 60, key, row)
+            through.add(hour * 60, key, row)
             if key[1] is None:
-                plain.gain(hour * 60, key, row)
+                plain.add(hour * 60, key, row)
         for one in (through, plain):
             if hour >= start:
                 one.look((hour + 1) * HOUR, None)
@@ -130,7 +130,7 @@ def test_pclicks_that_are_too_high_are_found_and_getting_better_is_not_worse() -
     for hour in range(start + 3 * DAY):
         new = hour >= start
         for key, row in world.hour(hour, NEW if new else OLD, Quality(scale=1.0 if new else 1.35)).items():
-            back.gain(hour * 60, key, row)
+            back.add(hour * 60, key, row)
         back.look((hour + 1) * HOUR, None)
     calibration = next(m for m in back.reading().metrics if m.metric == "calibration")
     assert calibration.verdict == "undecided"
@@ -165,9 +165,9 @@ def test_days_on_which_others_served_are_no_history() -> None:
     for hour in range(start + 20):
         new = hour >= start
         for key, row in world.hour(hour, NEW if new else OLD, BAD if new else Quality()).items():
-            one.gain(hour * 60, key, row)
+            one.add(hour * 60, key, row)
             if not new and not start - 7 * DAY <= hour < start - 5 * DAY:
-                one.gain(hour * 60, (Series("m", "v0", "logged"), None), row)
+                one.add(hour * 60, (Series("m", "v0", "logged"), None), row)
         one.look((hour + 1) * HOUR, None)
     reading = one.reading()
     assert reading.reason is not None
@@ -182,9 +182,9 @@ def test_a_canary_is_not_compared_before_and_after() -> None:
     one = tracked(start)
     for hour in range(start + 5):
         for key, row in world.hour(hour, OLD, Quality()).items():
-            one.gain(hour * 60, key, row)
+            one.add(hour * 60, key, row)
             if hour >= start:
-                one.gain(hour * 60, (NEW, None), row)  # half of the traffic
+                one.add(hour * 60, (NEW, None), row)  # half of the traffic
         one.look((hour + 1) * HOUR, None)
     assert one.reading().impressions == 0  # so the board does not show it
 
@@ -195,7 +195,7 @@ def test_nothing_is_judged_while_the_labels_cannot_be_believed() -> None:
     for hour in range(start + 6):
         new = hour >= start
         for key, row in world.hour(hour, NEW if new else OLD, Quality()).items():
-            one.gain(hour * 60, key, row)
+            one.add(hour * 60, key, row)
         if new:
             one.look((hour + 1) * HOUR, "the join is unhealthy" if hour < start + 5 else None)
             reading = one.reading()

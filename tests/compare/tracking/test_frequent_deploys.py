@@ -84,12 +84,12 @@ def test_a_restart_changes_nothing() -> None:
     again.restore(json.loads(json.dumps(one.state())))
     for hour, rows in enumerate(ledger):
         for key, row in rows.items():
-            again.gain(hour * 60, key, row)
+            again.add(hour * 60, key, row)
     for hour in range(len(ledger), len(ledger) + 8):
         rows = deploys.hour(hour)
         for both in (one, again):
             for key, row in rows.items():
-                both.gain(hour * 60, key, row)
+                both.add(hour * 60, key, row)
             both.look((hour + 1) * HOUR, None)
     assert json.dumps(one.state()) == json.dumps(again.state())
     assert comparison_json(one.reading()) == comparison_json(again.reading())

@@ -15,7 +15,7 @@ def test_a_day_already_read_includes_later_corrections() -> None:
     for hour in [*range(8), 4, 7, 5, 5, 3]:
         for by in (None, ONLINE):
             rows = rng.integers(0, 9, (BLOCKS if hour % 2 else 1, SERIES_CELLS))
-            sums.gain(hour, (OLD, by), rows)
+            sums.add(hour, (OLD, by), rows)
             truth[by] += rows.sum(axis=0) * (hour in day)
             for version in (OLD, None):
                 assert sums.of_day(version, day, by).tolist() == [truth[by].tolist()]
@@ -28,7 +28,7 @@ def test_an_hour_is_a_versions_own_by_all_that_was_served_in_it() -> None:
     for served, n in ((OLD, 60), (OLD, 39), (NEW, 10), (NEW, 2)):
         row[0, 0] = n
         sums.count(1, n)
-        sums.gain(1, (served, None), row)
+        sums.add(1, (served, None), row)
         assert sums.alone(OLD, 1) == (served == OLD or n == 10), "99 of 109, then of 111"
         assert sums.usual(OLD, [0, 1, 2]) == sums.alone(OLD, 1)  # nobody served in the others
     assert not sums.alone(OLD, 0)

@@ -174,7 +174,7 @@ def test_a_window_has_labels_enough_for_each_model_that_learns(partitions: int) 
     over = []
     for _ in range(100):
         at += MINUTE
-        one.gain(V1, 50, 1_000)
+        one.add(V1, 50, 1_000)
         over.append(one.look(at, partitions))
     ends = [i + 1 for i, now in enumerate(over) if now]
     assert ends == ([80] if partitions == 1 else [])
@@ -183,13 +183,13 @@ def test_a_window_has_labels_enough_for_each_model_that_learns(partitions: int) 
 
 def test_windows_are_compared_against_the_same_version_only() -> None:
     one = Learning(WINDOW, 0)
-    one.gain(V1, 5_000, 100)
+    one.add(V1, 5_000, 100)
     assert not one.look(WINDOW, 1)
-    one.gain(V2, 5_000, 900)  # another one serves, and is harder to beat
+    one.add(V2, 5_000, 900)  # another one serves, and is harder to beat
     assert not one.look(2 * WINDOW, 1)
-    one.gain(V2, 5_000, 800)
+    one.add(V2, 5_000, 800)
     assert not one.look(3 * WINDOW, 1)
-    one.gain(V2, 5_000, 800)
+    one.add(V2, 5_000, 800)
     assert one.look(4 * WINDOW, 1)
     assert not one.look(5 * WINDOW, 1)  # said once
     assert json.loads(json.dumps(Learning.restore(WINDOW, one.state()).state())) == one.state()

@@ -26,7 +26,7 @@ def test_calibration_of_a_version_that_never_serves_is_no_evidence_whoever_is_un
     )
     deploy = Deploy("1", "m", "v2", "v1", 0, "shadow", 0)
     tracked = SequentialTracked(deploy, "paired", V1, V2, 0, 0, Rule(user_cap=30))
-    tracked.gain(0, (V1, V2), np.concatenate((row, beyond)))
+    tracked.add(0, (V1, V2), np.concatenate((row, beyond)))
     tracked.look(DAY, None)
     reading = {metric.metric: metric for metric in tracked.reading().metrics}
     assert reading["log_loss"].verdict == "worse"
