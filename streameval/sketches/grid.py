@@ -23,7 +23,7 @@ _TINY = 2.0**-64
 _FLOAT_MANTISSA, _FLOAT_BIAS = 52, 1023  # of a float64
 _SHIFT = _FLOAT_MANTISSA - MANTISSA
 _ORIGIN = (_FLOAT_BIAS - 64) << MANTISSA  # key bits of 2**-64
-OCTAVES = 2 * 23  # of a histogram: from 2**-24 to 1/2, and their mirror images
+_OCTAVES = 2 * 23  # of a histogram: from 2**-24 to 1/2, and their mirror images
 _LUMP = 40 << MANTISSA  # half-key of 2**-24: the histogram's first edge
 
 
@@ -50,7 +50,7 @@ def key_bin(key: int, bits: int) -> int:
     lump = _LUMP >> shift
     if key <= HALF:
         return max((key >> shift) - lump, 0)
-    return (OCTAVES << bits) - max(((TOP - key) >> shift) - lump, 0)
+    return (_OCTAVES << bits) - max(((TOP - key) >> shift) - lump, 0)
 
 
 @numba.njit(inline="always")
@@ -61,9 +61,9 @@ def key_part(key: int, bits: int, more: int) -> int:
     """
     if key <= HALF:
         return key_bin(key, bits + more)
-    from_one = (OCTAVES << (bits + more)) - key_bin(key, bits + more)
+    from_one = (_OCTAVES << (bits + more)) - key_bin(key, bits + more)
     parts = 1 << more
-    return (((OCTAVES << bits) - (from_one >> more)) << more) + parts - 1 - (from_one & (parts - 1))
+    return (((_OCTAVES << bits) - (from_one >> more)) << more) + parts - 1 - (from_one & (parts - 1))
 
 
 @numba.njit(inline="always")
@@ -103,13 +103,13 @@ def key_scores(keys: NDArray[np.uint32]) -> NDArray[np.float64]:
 
 def bin_count(bits: int) -> int:
     """Number of bins at a resolution."""
-    return (OCTAVES << bits) + 1
+    return (_OCTAVES << bits) + 1
 
 
 def bin_edges(bits: int) -> NDArray[np.float64]:
     """The bin_count(bits) + 1 edges: bin i covers [edges[i], edges[i + 1]] (which side is closed is mirrored at 1/2)."""
     shift = MANTISSA - bits
-    half = (np.arange(1, (OCTAVES // 2 << bits) + 1, dtype=np.int64) << shift) + _LUMP
+    half = (np.arange(1, (_OCTAVES // 2 << bits) + 1, dtype=np.int64) << shift) + _LUMP
     low = ((half + _ORIGIN) << _SHIFT).view(np.float64)  # upper edges of the bins below 1/2, the last one 1/2
     return np.concatenate(([0.0], low, 1.0 - low[::-1], [1.0]))
 
