@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -26,13 +26,13 @@ from streameval.counting.objectives import Objectives
 from streameval.counting.panestats import PaneStats
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
-from streameval.events.batch import Batch, empty_clicks, empty_impressions
+from streameval.events.batch import Batch
 from streameval.events.codes import Codes
 from streameval.events.columns import Scored
 from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
-from streameval.join.leaps import MOST, Leaps
 from streameval.join.policy import FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.join.quarantine import Quarantine
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.estimates import RowPropensities
 from streameval.loop.online import OnlineModels
@@ -61,7 +61,7 @@ class Partition:
     objectives: Objectives | None = None
     estimates: RowPropensities | None = None
     background: Background = field(default_factory=Background)  # counts; `wait` before reading the scoreboard
-    leaps: list[Leaps] = field(init=False)  # by input: events far ahead of the others, before the joiner
+    quarantine: Quarantine = field(init=False)  # in front of the joiner
     joiner: Joiner = field(init=False)
     to_disk: RowsToDisk = field(init=False)
     requests: Requests = field(init=False)
@@ -76,7 +76,7 @@ class Partition:
         self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
         self.to_disk = RowsToDisk(self.joiner)
-        self.leaps = [Leaps(self.policy.correction_horizon, self.shared) for _ in range(self.inputs)]
+        self.quarantine = Quarantine(self.policy.correction_horizon, self.inputs, self.shared)
         self.panes = PaneStats(self.scoreboard.pane)
         self.counted.begin(self.joiner, [learner.series for learner in self.learners])
         self.rows = RowCounts(
@@ -98,24 +98,15 @@ class Partition:
         self.models = OnlineModels(self.learners, self.joiner, self.rows, window, at_label, self.counts)
 
     def step(self, batch: Batch) -> None:
-        """Takes one batch through the loop, except for events that `leaps` quarantines."""
+        """Takes one batch through the loop, except for events that are quarantined."""
         self.rows.considered(batch)
-        if self.joiner.progress.inputs == 1:
-            shown = clicked = self.leaps[0].screen(batch.impressions, batch.clicks)
-        else:
-            shown = self.leaps[0].screen(batch.impressions, empty_clicks())
-            clicked = self.leaps[1].screen(empty_impressions(), batch.clicks)
-        for leaps in self.leaps:
-            self.counted.joins.ahead(leaps.take_ahead())
-        count = 0
-        if shown.before is not None or clicked.before is not None:
-            nothing = empty_impressions(), empty_clicks()
-            count = self._step(
-                replace(batch, impressions=(shown.before or nothing)[0], clicks=(clicked.before or nothing)[1])
-            ).size
-        refused = self._step(replace(batch, impressions=shown.now[0], clicks=clicked.now[1]))
+        released = self.quarantine.screen(batch)
+        for ahead in self.quarantine.take_ahead():
+            self.counted.joins.ahead(ahead)
+        count = 0 if released.before is None else self._step(released.before).size
+        refused = self._step(released.now)
         if count + refused.size:
-            places = (shown.now[0].order if shown.places is None else shown.places)[refused]
+            places = released.places[refused]
             self.conflicts = Conflicts(count + refused.size, places[places >= 0], batch)
 
     def _step(self, batch: Batch) -> NDArray[np.int32]:
@@ -174,8 +165,8 @@ class Partition:
 
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
-        for leaps in self.leaps:
-            self._step(Batch(0, *leaps.finish(), self.shared))
+        for events in self.quarantine.finish():
+            self._step(Batch(0, *events, self.shared))
         self.joiner.finish()
         self._advance()
 
@@ -228,20 +219,10 @@ class Partition:
         """The time of the newest event, ms; NEVER before the first event."""
         return self.joiner.progress.newest_event
 
-    @property
-    def quarantined(self) -> int:
-        """Events that wait because their time is far ahead of the others of their input."""
-        return sum(map(len, self.leaps))
-
-    @property
-    def runaways(self) -> Counter[str]:
-        """Quarantined events whose stream never caught up, by the names of the report."""
-        return sum((leaps.counts for leaps in self.leaps), Counter[str]())
-
     def fates(self) -> Counter[str]:
         """The outcomes of the events, by the names of the report."""
-        counts = self.joiner.counts + self.counts + self.runaways
-        counts.update(quarantined=self.quarantined, pending=self.joiner.pending)
+        counts = self.joiner.counts + self.counts + self.quarantine.counts
+        counts.update(quarantined=len(self.quarantine), pending=self.joiner.pending)
         return counts
 
     def table_bytes(self) -> dict[str, int]:
@@ -260,13 +241,13 @@ class Partition:
         return {
             "impressions": self.joiner.in_memory / most,
             "held_clicks": self.joiner.held / most,
-            "quarantine": max((len(leaps) / MOST for leaps in self.leaps), default=0.0),
+            "quarantine": self.quarantine.share_used,
             "users": users.nbytes / users.budget,
         }
 
     def series_in_use(self) -> set[int]:
         """Codes of the series that a pane, an impression in memory or a model refers to."""
-        held = self.joiner.series_in_use().union(self.rows.in_auctions(), *(one.series_in_use() for one in self.leaps))
+        held = self.joiner.series_in_use().union(self.rows.in_auctions(), self.quarantine.series_in_use())
         return held | self.scoreboard.overall.rows() | {learner.series for learner in self.learners}
 
     def retire(self, code: int) -> None:
@@ -352,7 +333,7 @@ class Partition:
         """
         return {
             "shared": self.shared,
-            "leaps": [leaps.state() for leaps in self.leaps],
+            "leaps": self.quarantine.state(),
             "joiner": self.joiner.state(scores_change=self.score_at == "label"),
             "requests": self.requests.state(self.joiner.front, self.joiner.cold.base(self.joiner.front)),
             "panes": self.panes.state(),
@@ -377,11 +358,10 @@ class Partition:
     ) -> None:
         """Restores what `state` returned, into a new partition (see `Scoreboard.restore`, `Joiner.restore`)."""
         self.joiner.restore(state["joiner"], codes, files)
-        for number, leaps in enumerate(self.leaps):
-            if "leaps" in state:
-                leaps.restore(state["leaps"][number], codes)
-            else:  # an older checkpoint
-                leaps.begin_at(int(state["joiner"]["newest"][number]))
+        if "leaps" in state:
+            self.quarantine.restore(state["leaps"], codes)
+        else:  # an older checkpoint
+            self.quarantine.begin_at([int(newest) for newest in state["joiner"]["newest"]])
         self.requests.restore(state["requests"])
         self.panes.restore(state["panes"])
         self.counted.arrivals.restore(state["arrivals"], codes.series)

@@ -340,7 +340,7 @@ class Pipeline:
 
     def _joined(self, totals: Sequence[PartTotals]) -> list[Joined]:
         return [
-            Joined(p, m.joiner, m.panes, m.leaps, self._evaluator.predicted(total))
+            Joined(p, m.joiner, m.panes, m.quarantine, self._evaluator.predicted(total))
             for (p, m), total in zip(sorted(self.partitions.items()), totals, strict=True)
         ]
 

@@ -17,8 +17,8 @@ import numpy as np
 from streameval.counting import join_panes
 from streameval.counting.panestats import PANE_CLICKS, PANE_FOUND, PANE_LOST, PANE_MATURED, PaneStats
 from streameval.join.joiner import Joiner
-from streameval.join.leaps import Leaps
 from streameval.join.policy import DELAY_EDGES, FOREVER, NEVER
+from streameval.join.quarantine import Quarantine
 from streameval.results.evaluate import Frame
 from streameval.results.snapshot import Delays, JoinHealth
 from streameval.settings.units import format_duration
@@ -31,7 +31,7 @@ class Joined:
     partition: int
     joiner: Joiner
     panes: PaneStats
-    leaps: Sequence[Leaps]  # by input
+    quarantine: Quarantine
     predicted: tuple[int, float]  # impressions that a score came with, and the sum of these scores: its own model's
 
     def overdue(self, since: int = NEVER) -> int:
@@ -59,7 +59,7 @@ class Joined:
     @property
     def quarantined(self) -> int:
         """Events that are or were held back, because they are dated far ahead."""
-        return sum(len(leaps) + sum(leaps.counts.values()) for leaps in self.leaps)
+        return len(self.quarantine) + sum(self.quarantine.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
