@@ -99,12 +99,12 @@ class ExposedLists:
         """Adds (or subtracts) complete requests."""
         if not self._cuts.k.size:
             return
-        weighed, stratum = self._known(board, labelled)
-        if not (weighed.size or stratum.size):
+        propensity, stratum = self._known(board, labelled)
+        if not (propensity.size or stratum.size):
             return
         lists, rankings = ranked.lists, ranked.rankings
         group = blocks_of(lists.user).astype(np.int64) >> GROUP_SHIFT
-        items = _Items(self._gains(labelled), labelled.label, weighed, stratum)
+        items = _Items(self._gains(labelled), labelled.label, propensity, stratum)
         series = int(rankings.series.max(initial=-1)) + 1
         if series > self._sums.shape[0]:
             self._sums = np.zeros((series, self._places.size), np.int64)
@@ -117,15 +117,15 @@ class ExposedLists:
     def _known(self, board: Scoreboard, labelled: Labelled) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
         """Returns (propensities, bins of strata) of the impressions; empty if no impression has one."""
         nothing = np.empty(0)
-        weighed = labelled.fields.get(board.weigh_by, nothing)
-        if not (weighed > 0).any():
-            weighed = nothing
+        propensity = labelled.fields.get(board.weigh_by, nothing)
+        if not (propensity > 0).any():
+            propensity = nothing
         of = labelled.fields.get(board.strata_by, nothing)
         stratum = np.empty(0, np.int16)
         if self._grid is not None and (of > 0).any():
             stratum = np.empty(of.size, np.int16)
             _bins(of, self._grid, stratum)
-        return weighed, stratum
+        return propensity, stratum
 
     def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
         """Returns the undiscounted gain of every impression in DCG."""

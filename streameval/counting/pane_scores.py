@@ -31,7 +31,7 @@ class Layer(NamedTuple):
     slice_row: NDArray[np.int32]  # [dimensions, scores]
     labels: LabelColumns
     value: NDArray[np.float64] | None  # of the impressions' clicks, where values are kept
-    weighed: bool  # the log is a sample
+    with_copies: bool  # the log is a sample
     alone: bool  # all scores are of one series
 
     def columns(self) -> ScoreColumns:
@@ -92,7 +92,7 @@ class PaneScores:
         for number, layer in enumerate(layers, 1):
             drained = [room_of(room, panes) if number == len(layers) else no_room(panes) for room in rooms]
             cuts = np.stack([cut[first : end + 1] for cut in layer.measured.cuts])
-            out = Given.of(layer.scored.series.size, layer.weighed)
+            out = Given.of(layer.scored.series.size, layer.with_copies)
             add_scores(self.scratch, layer.columns(), cuts, layer.labels, placed, drained, out, sign)
             given.append(out)
         return CountedPanes(given, *map(vectors_of, drained))

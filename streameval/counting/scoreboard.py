@@ -76,12 +76,12 @@ class Scoreboard:
         weigh_by: str = LOGGED,
         strata_by: str = LOGGED,
         values: bool = False,
-        weighed: bool = False,
+        with_copies: bool = False,
     ) -> None:
         """`pane` and `horizon` (of corrections) in ms, `windows` in panes, `users_budget` in bytes; `weigh_by` and
         `strata_by`: fields that hold the propensities which impressions weigh by, and strata are made of.
 
-        `values`: what clicks are worth is counted, and kept by user; weighting "value" needs it anyway; `weighed`: the log is a
+        `values`: what clicks are worth is counted, and kept by user; weighting "value" needs it anyway; `with_copies`: the log is a
         sample, whose impressions have `Labelled.copies`.
         """
         self.pane = pane
@@ -95,7 +95,9 @@ class Scoreboard:
         self.overall_windows: list[Window] = [self.overall.window(length) for length in windows]
         self.slice_windows: list[Window] = [self.slices.window(length) for length in windows]
         averages = averages_of(options.by_user, options.k, options.gain)
-        self.users = Users(windows, weighting, users_budget, averages=averages, values=self.values, weighed=weighed)
+        self.users = Users(
+            windows, weighting, users_budget, averages=averages, values=self.values, with_copies=with_copies
+        )
         self.references = References(pane, horizon)
         self._strata = PropensityCounts(self.overall_layout)
         self.exposure = ExposureCounts(self.overall_layout, weights)

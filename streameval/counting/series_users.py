@@ -76,12 +76,14 @@ class _Window:
 class SeriesUsers:
     """The log, the run and the windows of one series."""
 
-    def __init__(self, windows: list[int], weighting: Weighting, values: bool = False, weighed: bool = False) -> None:
-        """`windows`: lengths in panes; `values`: whether values of users' clicks are kept; `weighed`: whether entries
+    def __init__(
+        self, windows: list[int], weighting: Weighting, values: bool = False, with_copies: bool = False
+    ) -> None:
+        """`windows`: lengths in panes; `values`: whether values of users' clicks are kept; `with_copies`: whether entries
         have copies.
         """
-        self._new_ranks = partial(GroupRanks, weighting, values, weighed)
-        self._weighed = weighed
+        self._new_ranks = partial(GroupRanks, weighting, values, with_copies)
+        self._with_copies = with_copies
         self._run = self._new_ranks()
         self._windows = [_Window(length) for length in windows]
         self._log: dict[int, list[Part]] = {}
@@ -185,7 +187,7 @@ class SeriesUsers:
             "first": self._first,
             "last": self._last,
             "forgot": self._forgot,
-            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}, self._weighed),
+            "log": partial(_pack, {number: tuple(parts) for number, parts in self._log.items()}, self._with_copies),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -196,7 +198,7 @@ class SeriesUsers:
         log = state["log"]
         ends, valued = np.cumsum(log["length"]), np.cumsum(log["valued"])
         worth = unpack_worths(log)
-        copies = log.get("copies") if self._weighed else None  # missing if written before there were copies
+        copies = log.get("copies") if self._with_copies else None  # missing if written before there were copies
         for i, (number, sign) in enumerate(zip(log["pane"].tolist(), log["sign"].tolist(), strict=True)):
             some, values = slice(ends[i] - log["length"][i], ends[i]), slice(valued[i] - log["valued"][i], valued[i])
             part = Part(
@@ -239,9 +241,9 @@ class SeriesUsers:
         """Returns the entries of the parts of one sign, sorted, with their copies if they have any."""
         some = [p for p in parts if p.sign == sign]
         entries = np.concatenate([_NO_ENTRIES, *(p.entries for p in some)])
-        if not self._weighed or all(p.copies is None for p in some):
+        if not self._with_copies or all(p.copies is None for p in some):
             entries.sort()
-            return Sorted(entries, np.ones(entries.size if self._weighed else 0, np.uint32))
+            return Sorted(entries, np.ones(entries.size if self._with_copies else 0, np.uint32))
         return by_entry(entries, np.concatenate([NO_COPIES, *(p.counts() for p in some)]))
 
     def _apply(self, ranks: GroupRanks, entering: list[Part], leaving: list[Part]) -> None:
@@ -261,7 +263,7 @@ def _sum(parts: Sequence[Part], sign: int) -> Part:
     return Part(np.concatenate([p.entries for p in parts]), sign, slot, value, copies)
 
 
-def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray[np.generic]]:
+def _pack(log: Mapping[int, Sequence[Part]], with_copies: bool) -> dict[str, NDArray[np.generic]]:
     """Returns the log as columns: one part for what was added to a pane, one for what was retracted."""
     numbers: list[int] = []
     parts: list[Part] = []
@@ -271,7 +273,7 @@ def _pack(log: Mapping[int, Sequence[Part]], weighed: bool) -> dict[str, NDArray
             if some:
                 numbers.append(number)
                 parts.append(_sum(some, sign))
-    copies = {"copies": np.concatenate([NO_COPIES, *(p.counts() for p in parts)])} if weighed else {}
+    copies = {"copies": np.concatenate([NO_COPIES, *(p.counts() for p in parts)])} if with_copies else {}
     return {
         "pane": np.array(numbers, np.int64),
         "sign": np.array([p.sign for p in parts], np.int8),

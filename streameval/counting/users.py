@@ -60,15 +60,15 @@ class Users:
         exact_limit: int = EXACT_LIMIT,
         averages: Averages | None = None,
         values: bool = False,
-        weighed: bool = False,
+        with_copies: bool = False,
     ) -> None:
         """`windows`: lengths in panes; `budget`: bytes; `averages`: metrics of ranked lists averaged by user; `values`:
-        whether values of users' clicks are kept; `weighed`: whether impressions have copies.
+        whether values of users' clicks are kept; `with_copies`: whether impressions have copies.
         """
         self._windows = windows
         self._weighting: Weighting = weighting
-        self._new_series = partial(SeriesUsers, windows, weighting, values, weighed)
-        self._values, self._weighed = values, weighed
+        self._new_series = partial(SeriesUsers, windows, weighting, values, with_copies)
+        self._values, self._with_copies = values, with_copies
         self.budget = budget
         self.exact_limit = exact_limit  # of series to come
         self._directory = Directory()

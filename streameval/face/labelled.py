@@ -51,7 +51,7 @@ def evaluate_labelled(table: pa.Table, columns: Columns, settings: Settings, bas
         partition.count(piece.labelled, piece.scored)
         if several:
             at_once.observe(piece.labelled, piece.scored)
-        if piece.request is not None and not settings.sampling.weighed:  # a sample holds no whole requests
+        if piece.request is not None and not settings.sampling.is_sample:  # a sample holds no whole requests
             requests.append(piece)
     for labelled, scored, request in _by_request(requests):
         partition.count_requests(labelled, scored, request)

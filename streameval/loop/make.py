@@ -90,7 +90,7 @@ def scoreboard(settings: Settings, catalog: Catalog, slice_rows: SliceRows, user
         weigh_by=_field(settings.exposure.propensity),
         strata_by=_field(settings.strata.by if settings.strata.by == "popularity" else "logged"),
         values=values_counted(settings),
-        weighed=settings.sampling.weighed,
+        with_copies=settings.sampling.is_sample,
     )
 
 

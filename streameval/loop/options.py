@@ -43,7 +43,7 @@ def tallies_of(settings: Settings) -> tuple[Tally, ...]:
         *(() if strata is None else strata.tallies()),
         *strata_ndcg_tallies(strata, *lists),
         *auction_tallies(settings.auction),
-        *((WEIGHTS,) if settings.sampling.weighed else ()),
+        *((WEIGHTS,) if settings.sampling.is_sample else ()),
     )
 
 

@@ -256,8 +256,8 @@ class Sampling(Section):
         return self
 
     @property
-    def weighed(self) -> bool:
-        """Whether impressions stand for more, or less, than themselves."""
+    def is_sample(self) -> bool:
+        """Whether the log is a sample, whose impressions stand for more, or less, than themselves."""
         return self.weights or self.negatives < 1
 
     @property

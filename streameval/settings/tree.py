@@ -269,7 +269,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _can_be_estimated(self) -> Settings:
         """Metrics that need every impression cannot be computed from a sample."""
-        if not self.sampling.weighed:
+        if not self.sampling.is_sample:
             return self
         wrong = [
             ("auction.points", bool(self.auction.points)),

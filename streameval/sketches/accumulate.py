@@ -102,9 +102,9 @@ class Given(NamedTuple):
     copies: NDArray[np.uint32]  # empty: one each
 
     @classmethod
-    def of(cls, k: int, weighed: bool) -> Given:
+    def of(cls, k: int, with_copies: bool) -> Given:
         """Room for k scores."""
-        return cls(np.empty(k, np.uint64), np.empty(k, np.uint64), np.empty(k if weighed else 0, np.uint32))
+        return cls(np.empty(k, np.uint64), np.empty(k, np.uint64), np.empty(k if with_copies else 0, np.uint32))
 
 
 class _Terms(NamedTuple):
@@ -185,8 +185,8 @@ def _add(
     placement, ready, counting = curves
     touched, words, rows_touched = overall.touched, overall.words, overall.rows_touched
     entries, exact = out.entries[begin:end], out.exact[begin:end]
-    weighed = out.copies.size > 0
-    copies = out.copies[begin:end] if weighed else out.copies
+    with_copies = out.copies.size > 0
+    copies = out.copies[begin:end] if with_copies else out.copies
     slice_touched, slice_words, slice_rows_touched = slices.touched, slices.words, slices.rows_touched
     vectors = overall.cells.reshape(rows_touched.size, overall.size)
     slice_vectors = slices.cells.reshape(slice_rows_touched.size, slices.size)
@@ -231,7 +231,7 @@ def _add(
                 slice_vectors[r, VIOLATIONS] += sign * np.int64(violations[i])
         entries[i] = (np.uint64(slot[at]) << SLOT) | np.uint64((key << 1) | clicked)
         exact[i] = score_bits(p, clicked)
-        if weighed:
+        if with_copies:
             copies[i] = abs(many)
             r = np.uint32(series[i])
             vectors[r, overall.weights + (CLICKS_SQUARED if clicked else OTHERS_SQUARED)] += many * abs(many)
@@ -310,5 +310,7 @@ def sketched(
     labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
     curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
     drained = room_of(int(overall.room(np.array(n))), 1), room_of(1, 1)
-    add_scores((overall, slices), scores, np.array([[0, n]]), labels, curves, drained, Given.of(n, weighed=False), sign)
+    add_scores(
+        (overall, slices), scores, np.array([[0, n]]), labels, curves, drained, Given.of(n, with_copies=False), sign
+    )
     return vectors_of(drained[0])[0]

@@ -73,7 +73,7 @@ def _apply(
     do not depend on order.
     """
     add, sub, _, _ = changes
-    weighed = lists.copies.size > 0
+    with_copies = lists.copies.size > 0
     missing = np.int64(0)
     a = 0
     s = 0
@@ -86,7 +86,7 @@ def _apply(
         n, a, s, lost = sorted_lists.merge(lists, slot, changes, a, s, merged, many)
         missing += lost
         used = sorted_lists.store(lists, slot, merged, many, n, used)
-        if weighed:
+        if with_copies:
             twice, clicks, total, of_clicks = weighted_pairs(merged, many, n)
             terms.many[slot] = total
             terms.many_clicks[slot] = of_clicks
@@ -124,13 +124,13 @@ class GroupRanks:
     Memory: 44 bytes a group (60 with values) and 4 to 6 bytes an impression; twice that with copies, and 16 bytes a group.
     """
 
-    def __init__(self, weighting: Weighting = "impressions", values: bool = False, weighed: bool = False) -> None:
-        """`values`: keeps the values of groups' clicks, as weighting "value" always does. `weighed`: entries have copies."""
+    def __init__(self, weighting: Weighting = "impressions", values: bool = False, with_copies: bool = False) -> None:
+        """`values`: keeps the values of groups' clicks, as weighting "value" always does. `with_copies`: entries have copies."""
         self._weighting = _WEIGHTINGS.index(weighting)
         self._values = values or weighting == "value"
         whole, half, real = np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0)
-        self._weighed = weighed
-        arena, copies = np.empty(0, np.uint32), np.empty(int(weighed), np.uint32)  # of length 0: no copies are kept
+        self._with_copies = with_copies
+        arena, copies = np.empty(0, np.uint32), np.empty(int(with_copies), np.uint32)  # of length 0: no copies are kept
         self._lists = Lists(whole, half, half, np.full(64, NONE, np.int64), arena, copies)
         self._terms = GroupTerms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
         self._used = 0  # cells of the arena in use
@@ -172,7 +172,7 @@ class GroupRanks:
             longest = max(longest, int(self._lists.length[(changes.sub >> SLOT).astype(np.int64)].max()))
         self._reserve_arena(need)
         merged = np.empty(longest + 1, np.uint32)
-        many = np.empty_like(merged) if self._weighed else NO_COPIES
+        many = np.empty_like(merged) if self._with_copies else NO_COPIES
         self._used, missing = _apply(
             self._lists, self._terms, self._totals, self._weighting, changes, self._used, merged, many
         )
@@ -218,7 +218,7 @@ class GroupRanks:
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
         """The sums of every other weighting, see `weightings.of_each`; computed now, in one pass over the groups."""
         terms = self._terms
-        if self._weighed:
+        if self._with_copies:
             return of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
         return of_each(self._lists.length, terms.clicks, terms.pairs, terms.value)
 
@@ -250,8 +250,8 @@ class GroupRanks:
         _sums(self._lists, predicted, loss)
         terms = self._terms
         return {
-            "impressions": (terms.many if self._weighed else self._lists.length).astype(np.int64),
-            "clicks": (terms.many_clicks if self._weighed else terms.clicks).astype(np.int64),
+            "impressions": (terms.many if self._with_copies else self._lists.length).astype(np.int64),
+            "clicks": (terms.many_clicks if self._with_copies else terms.clicks).astype(np.int64),
             "pairs": self._terms.pairs.copy(),
             "predicted_clicks": predicted,
             "log_loss_nats": loss,
@@ -267,7 +267,7 @@ class GroupRanks:
         for at, term in ((AUC_HIGH, terms.weighted_auc), (WEIGHT_HIGH, terms.weight)):
             totals[at : at + 2] = in_limbs(term).sum(axis=0)
         totals[ELIGIBLE] = eligible.sum()
-        many = terms.many if self._weighed else length
+        many = terms.many if self._with_copies else length
         totals[ELIGIBLE_IMPRESSIONS] = many[eligible].sum()
         totals[GROUPS_SEEN] = (length > 0).sum()
         totals[IMPRESSIONS_OF_ALL] = many.sum()
@@ -287,7 +287,7 @@ class GroupRanks:
             "lists": lists,
             **pack_worths(self._terms.value),
         }
-        if self._weighed:
+        if self._with_copies:
             copies = np.empty_like(lists)
             sorted_lists.gather(own, own.copies, copies)
             state["copies"] = copies
@@ -301,7 +301,7 @@ class GroupRanks:
         value = unpack_worths(state)
         valued = np.flatnonzero(value.any(axis=1)).astype(np.int32)
         copies = NO_COPIES
-        if self._weighed:  # a checkpoint without copies: 1 each
+        if self._with_copies:  # a checkpoint without copies: 1 each
             copies = np.asarray(state.get("copies", np.ones(entries.size)), np.uint32)
         self.apply(entries, np.empty(0, np.uint64), length.size, valued, value[valued], (copies, NO_COPIES))
 
@@ -315,7 +315,7 @@ class GroupRanks:
         """Bytes of the tables; pages never written to take none."""
         lists = self._lists
         by_slot = (lists.offset, lists.length, lists.capacity, *self._terms)
-        cell = lists.arena.itemsize * (2 if self._weighed else 1)
+        cell = lists.arena.itemsize * (2 if self._with_copies else 1)
         return sum(column.nbytes for column in by_slot) + cell * self._used
 
     def _reserve_slots(self, slots: int) -> None:
@@ -341,8 +341,8 @@ class GroupRanks:
             column(terms.weighted_auc),
             column(terms.weight),
             column(terms.value) if self._values else terms.value,
-            column(terms.many) if self._weighed else terms.many,
-            column(terms.many_clicks) if self._weighed else terms.many_clicks,
+            column(terms.many) if self._with_copies else terms.many,
+            column(terms.many_clicks) if self._with_copies else terms.many_clicks,
         )
 
     def _reserve_arena(self, need: int) -> None:
@@ -352,7 +352,7 @@ class GroupRanks:
             if self._used + need >= 1 << 32:
                 raise MemoryError("4 billion scores in one rank table; lower users.memory")
             size = min(size, 1 << 32)
-            larger, copies = np.empty(size, np.uint32), np.empty(size if self._weighed else 0, np.uint32)
+            larger, copies = np.empty(size, np.uint32), np.empty(size if self._with_copies else 0, np.uint32)
             larger[: self._used] = arena[: self._used]
             copies[: self._used] = self._lists.copies[: self._used]
             self._lists = self._lists._replace(arena=larger, copies=copies)
@@ -361,8 +361,8 @@ class GroupRanks:
         """Frees memory after groups were dropped."""
         length = self._lists.length
         out = np.empty(int(length.sum()) * 3 // 2 + length.size * 2, np.uint32)
-        many = np.empty(max(out.size, 1) if self._weighed else 0, np.uint32)
+        many = np.empty(max(out.size, 1) if self._with_copies else 0, np.uint32)
         self._used = sorted_lists.compact(self._lists, out, many)
-        copies = many[: max(self._used, 1)].copy() if self._weighed else many
+        copies = many[: max(self._used, 1)].copy() if self._with_copies else many
         self._lists = self._lists._replace(arena=out[: self._used].copy(), copies=copies)
         self._lists.free[:] = NONE

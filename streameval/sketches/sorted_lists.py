@@ -140,7 +140,7 @@ def merge(
     Returns (entries in `merged`, first addition and first retraction of another slot, retractions that were not found).
     """
     add, sub, add_copies, sub_copies = changes
-    weighed = lists.copies.size > 0
+    with_copies = lists.copies.size > 0
     n = 0
     missing = np.int64(0)
     old = lists.offset[slot]
@@ -149,16 +149,16 @@ def merge(
     while True:
         more = a < add.size and np.int64(add[a] >> SLOT) == slot
         first = old < end and (not more or lists.arena[old] <= np.uint32(add[a] & ENTRY))
-        if weighed and first and more and lists.arena[old] == np.uint32(add[a] & ENTRY):
+        if with_copies and first and more and lists.arena[old] == np.uint32(add[a] & ENTRY):
             first = lists.copies[old] <= add_copies[a]
         if first:
             entry = lists.arena[old]
-            if weighed:
+            if with_copies:
                 copies = lists.copies[old]
             old += 1
         elif more:
             entry = np.uint32(add[a] & ENTRY)
-            if weighed:
+            if with_copies:
                 copies = add_copies[a]
             a += 1
         else:
@@ -166,7 +166,7 @@ def merge(
         while s < sub.size and np.int64(sub[s] >> SLOT) == slot and np.uint32(sub[s] & ENTRY) < entry:
             missing += 1
             s += 1
-        if weighed:
+        if with_copies:
             while (
                 s < sub.size
                 and np.int64(sub[s] >> SLOT) == slot
@@ -176,11 +176,11 @@ def merge(
                 missing += 1
                 s += 1
         found = s < sub.size and np.int64(sub[s] >> SLOT) == slot and np.uint32(sub[s] & ENTRY) == entry
-        if found and (not weighed or sub_copies[s] == copies):
+        if found and (not with_copies or sub_copies[s] == copies):
             s += 1
             continue
         merged[n] = entry
-        if weighed:
+        if with_copies:
             many[n] = copies
         n += 1
     while s < sub.size and np.int64(sub[s] >> SLOT) == slot:

@@ -141,7 +141,7 @@ def test_ranks_of_copies_are_those_of_as_many_impressions(
     entry = entries(user.astype(np.int32), key.astype(np.uint32), label.astype(np.int8))
     left = np.array([i not in gone for i in range(user.size)])
 
-    weighed, plain = GroupRanks(weighed=True), GroupRanks()
+    weighed, plain = GroupRanks(with_copies=True), GroupRanks()
     order = np.random.default_rng(seed).permutation(user.size)
     for some in np.array_split(order, 3):
         added = by_entry(entry[some], copies[some].astype(np.uint32))
@@ -157,7 +157,7 @@ def test_ranks_of_copies_are_those_of_as_many_impressions(
     for name, column in weighed.columns().items():
         assert np.allclose(column, plain.columns()[name][: column.size]), name
 
-    again = GroupRanks(weighed=True)
+    again = GroupRanks(with_copies=True)
     again.restore(weighed.state())
     assert again.terms() == weighed.terms()
     kept = np.array([1, 3])
@@ -168,7 +168,7 @@ def test_ranks_of_copies_are_those_of_as_many_impressions(
 
 
 def test_copies_that_were_never_added_cannot_be_taken_out() -> None:
-    ranks = GroupRanks(weighed=True)
+    ranks = GroupRanks(with_copies=True)
     one = np.array([7], np.uint64)
     ranks.apply(one, np.empty(0, np.uint64), 1, copies=(np.array([3], np.uint32), np.empty(0, np.uint32)))
     with pytest.raises(KeyError, match="1 entries"):

@@ -36,7 +36,7 @@ def counted(
     catalog.series_code("m", "v1")
     options = OPTIONS if copies is None else SAMPLED
     board = Scoreboard(
-        SliceRows(catalog), 0, options, 60_000, [], "impressions", 1 << 30, 3_600_000, weighed=copies is not None
+        SliceRows(catalog), 0, options, 60_000, [], "impressions", 1 << 30, 3_600_000, with_copies=copies is not None
     )
     n = p.size
     ts, no = BASE + np.arange(n) * 600_000 // n, np.zeros(n, np.bool_)
