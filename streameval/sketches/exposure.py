@@ -39,7 +39,9 @@ POLICY_TERMS = ("weight", "square", "click", "value")
 EXPOSURE_PLACES = 13  # cells of a block: impressions, then every term but the square, unclipped and clipped
 
 _TERMS = len(EXPOSURE_TERMS)
-_SCORE_TERMS = 4  # terms that depend on the score: `TERM_LOSS` to `TERM_PCLICK`
+# terms that depend on the score, counted from `TERM_LOSS`; the last one is pClick
+_LOSS, _SQUARED, _ABSOLUTE = range(3)
+_SCORE_TERMS = 4
 _CLIPPED_PLACES = _TERMS - 1  # from a term's cell in a block to the one of what clipping removes; squares have none
 COUNT, CLIPPED = 0, 1  # impressions; those whose weight or propensity was clipped
 FIRST_TERM = 2
@@ -277,21 +279,16 @@ def _add_losses(
         _take(scores, mine[start : start + n], rule, begin, of, where)
         weight, loss, error, p = of[0], of[1], of[2], of[3]
         for t in range(_SCORE_TERMS):
-            term = TERM_LOSS + t
             wholes, rests = np.uint64(0), np.uint64(0)
             for c in range(n):
-                if term == TERM_LOSS:
-                    x = loss[c]
-                elif term == TERM_SQUARED:
-                    x = error[c] * error[c]
-                else:
-                    x = error[c] if term == TERM_ABSOLUTE else p[c]
+                e = error[c]
+                x = loss[c] if t == _LOSS else e * e if t == _SQUARED else e if t == _ABSOLUTE else p[c]
                 u = _units(weight[c] * x)
                 wholes += u >> high
                 rests += u & low
                 units[t, c] = u >> coarse
-            total[cell + FIRST_TERM + 2 * term] += sign * np.int64(wholes)
-            total[cell + FIRST_TERM + 2 * term + 1] += sign * np.int64(rests)
+            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t)] += sign * np.int64(wholes)
+            total[cell + FIRST_TERM + 2 * (TERM_LOSS + t) + 1] += sign * np.int64(rests)
         u0, u1, u2, u3 = units[0], units[1], units[2], units[3]
         for c in range(n):
             place = where[c]

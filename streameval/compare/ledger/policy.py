@@ -32,6 +32,7 @@ POLICY_CELLS = 3 + 2 * REAL
 L_USERS, L_ITEMS, L_MOMENTS = 0, BLOCKS * POLICY_CELLS, 2 * BLOCKS * POLICY_CELLS
 # sums of pairwise products of: the server's weight and weighted value, the other's weight and weighted value
 TERMS = 4
+_OWN, _OTHER, _WORTH = 0, 2, 1  # terms of the server, of the other; from a weight to its weighted value
 MOMENTS = tuple((i, j) for i in range(TERMS) for j in range(i, TERMS))
 L_CLASSES = L_MOMENTS + SQUARE * len(MOMENTS)  # counts of weights by size, of the server, then of the other
 POLICY_WIDTH = L_CLASSES + 2 * WEIGHT_CLASSES
@@ -93,8 +94,9 @@ def _add_pairs(
         own = _probability(of_row, of_series, probability, i, series[s])
         shown = max(propensity[i], least)
         worth = min(max(value[i], 0.0), MOST_VALUE) if label[i] else 0.0
-        weight = 1.0 if np.isnan(own) else min(own / shown, HEAVIEST_WEIGHT), min(other / shown, HEAVIEST_WEIGHT)
-        x[0], x[1], x[2], x[3] = weight[0], weight[0] * worth, weight[1], weight[1] * worth
+        x[_OWN] = 1.0 if np.isnan(own) else min(own / shown, HEAVIEST_WEIGHT)
+        x[_OTHER] = min(other / shown, HEAVIEST_WEIGHT)
+        x[_OWN + _WORTH], x[_OTHER + _WORTH] = x[_OWN] * worth, x[_OTHER] * worth
         for by in range(2):
             group = np.int64(block[i]) if by == OF_USERS else np.int64(item[i])
             if by == OF_ITEMS and group == NO_ITEM:
@@ -102,15 +104,15 @@ def _add_pairs(
             cell = column + (L_USERS if by == OF_USERS else L_ITEMS) + group * POLICY_CELLS
             sums[r, cell + L_N] += sign
             for one in range(2):
-                sums[r, cell + L_WEIGHT + one] += sign * np.int64(np.rint(weight[one] * E_UNIT))
-                add_real(sums, r, cell + L_WORTH + REAL * one, weight[one] * worth, sign)
+                sums[r, cell + L_WEIGHT + one] += sign * np.int64(np.rint(x[_OTHER * one] * E_UNIT))
+                add_real(sums, r, cell + L_WORTH + REAL * one, x[_OTHER * one + _WORTH], sign)
         at = column + L_MOMENTS
         for a in range(TERMS):
             for b in range(a, TERMS):
                 add_square(sums, r, at, x[a] * x[b], sign)
                 at += SQUARE
         for one in range(2):
-            if weight[one] > 0.0:
-                part, exponent = math.frexp(max(weight[one], 1.0))
+            if x[_OTHER * one] > 0.0:
+                part, exponent = math.frexp(max(x[_OTHER * one], 1.0))
                 steps = (exponent - 1) * 4 + int((part * 2.0 - 1.0) * 4)
                 sums[r, column + L_CLASSES + one * WEIGHT_CLASSES + steps] += sign

@@ -92,9 +92,10 @@ def id_at(words: int, per_page: int, place: int) -> np.uint64:
 @numba.njit(inline="always")
 def row_at(first_row: int, per_page: int, place: int) -> int:
     """The row of the id at a position."""
-    if per_page == _APART:
-        return load32(first_row + _ROW_BYTES * place)
-    return load32(first_row + place // per_page * PAGE_BYTES + _ROW_BYTES * (place % per_page))
+    apart = (
+        _ROW_BYTES * place if per_page == _APART else place // per_page * PAGE_BYTES + _ROW_BYTES * (place % per_page)
+    )
+    return load32(first_row + apart)
 
 
 @numba.njit(inline="always")
