@@ -21,9 +21,11 @@ class AsideHours:
         self.now: frozenset[int] = frozenset()
         self.returned: frozenset[int] = frozenset()
 
-    def __contains__(self, segment: int) -> bool:
-        """Whether a segment, or a window of GAUC, that begins with a pane is left out."""
-        return bool(self.now) and segment * self._pane // HOUR in self.now
+    def overlap(self, first: int, length: int = 1) -> bool:
+        """Whether some of a stretch is left out: so is all of it. `first`: its first pane; `length` in ms, a pane at least."""
+        start = first * self._pane
+        end = start + max(length, self._pane)
+        return any(hour * HOUR < end and start < (hour + 1) * HOUR for hour in self.now)
 
     def change(self, hours: frozenset[int], oldest: int) -> None:
         """Leaves these hours out from now on, and others no more; returned hours before `oldest` are forgotten."""
