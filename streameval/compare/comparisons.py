@@ -85,7 +85,7 @@ class Comparisons:
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
-        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
+        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges, self._board.aside)
         self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property

@@ -6,7 +6,7 @@ labels as they were when they were due.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from streameval.events.durations import HOUR
@@ -27,6 +27,10 @@ class AsideHours:
         end = start + max(length, self._pane)
         return any(hour * HOUR < end and start < (hour + 1) * HOUR for hour in self.now)
 
+    def without(self, segments: range) -> Container[int]:
+        """Those segments that are not left out."""
+        return _Others(self, segments) if self.now else segments
+
     def change(self, hours: frozenset[int], oldest: int) -> None:
         """Leaves these hours out from now on, and others no more; returned hours before `oldest` are forgotten."""
         self.returned = frozenset(hour for hour in self.returned | self.now if hour >= oldest) - hours
@@ -39,3 +43,11 @@ class AsideHours:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned; of older checkpoints, nothing."""
         self.now, self.returned = frozenset(state.get("now", [])), frozenset(state.get("returned", []))
+
+
+class _Others(Container[int]):
+    def __init__(self, hours: AsideHours, segments: range) -> None:
+        self._hours, self._segments = hours, segments
+
+    def __contains__(self, segment: object) -> bool:
+        return isinstance(segment, int) and segment in self._segments and not self._hours.overlap(segment)
