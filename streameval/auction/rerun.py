@@ -146,7 +146,7 @@ def ranked(
             best[at], rank[at] = best[at - one], rank[at - one]
             at -= one
         best[at], rank[at] = j, value
-    return int(n)
+    return min(end - start, best.size)  # n is unsigned, and with -1 that would be a float
 
 
 @numba.njit(cache=True, nogil=True)
