@@ -333,14 +333,14 @@ def _write_scores(
                 code = np.uint64(series[k])
                 if code >= np.uint64(number.size) or number[code] < 0:
                     return False
-                v = np.uint64(number[code])
-                score[v, at], scored[v] = pclick[k], True
+                one = np.uint64(number[code])
+                score[one, at], scored[one] = pclick[k], True
         if not np.isnan(p[row]):
             code = np.uint64(own[row])
             if code >= np.uint64(number.size) or number[code] < 0:
                 return False
-            v = np.uint64(number[code])
-            score[v, at], scored[v] = p[row], True
+            one = np.uint64(number[code])
+            score[one, at], scored[one] = p[row], True
     return True
 
 

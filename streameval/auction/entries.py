@@ -106,7 +106,7 @@ def moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
 
 
 @numba.njit(inline="always")
-def _at(hour: Hour, i: np.uint64) -> tuple[np.uint64, int, int]:
+def _at(hour: Hour, i: np.uint64) -> tuple[np.uint64, np.int64, np.int64]:
     """Returns (key, impressions, clicks) of an entry, or _END where there is none."""
     if i < np.uint64(hour.keys.size):
         return hour.keys[i], np.int64(hour.impressions[i]), np.int64(hour.clicks[i])
