@@ -81,8 +81,8 @@ def together(hours: Sequence[Hour]) -> Hour:
 def moved_on(whole: Hour, enters: Hour, leaves: Hour) -> Hour:
     """Returns `whole` with `enters` added and `leaves` subtracted, which must be contained in them.
 
-    Without a branch where keys are compared: it is unpredictable which of them is the lowest. Columns are not cut to
-    their length: fresh memory takes longer than the merge, and what is not written to is none.
+    Without a branch where keys are compared: it is unpredictable which of them is the lowest. Columns are not
+    copied to be cut to their length: touching fresh memory takes longer than the merge.
     """
     room = whole.keys.size + enters.keys.size + 1
     out = Hour(np.empty(room, np.uint64), np.empty(room, np.uint16), np.empty(room, np.uint16))

@@ -2,7 +2,8 @@
 and compiles itself for two minutes, so it is none of the development packages. To make them again:
 
     python3 -m venv build/ranx
-    build/ranx/bin/pip install -r requirements.lock ranx==0.3.21
+    build/ranx/bin/pip install -r requirements.lock
+    build/ranx/bin/pip install ranx==0.3.21
     build/ranx/bin/python -m tests.metrics.judged_by_ranx
 """
 
