@@ -85,14 +85,14 @@ def batches(catalog: Catalog, seed: int = 0) -> list[Batch]:
         begin, end = at[start], at[start + BATCH] if start + BATCH < REQUESTS else 1 << 60
         clicks = np.flatnonzero(clicked & (click_at >= begin) & (click_at < end))
         clicks = clicks[np.argsort(click_at[clicks], kind="stable")]
-        order = np.arange(on.size, on.size + clicks.size, dtype=np.int32)
+        order = np.arange(inside.size, inside.size + clicks.size, dtype=np.int32)
         out.append(
             Batch(
                 0,
-                take_impressions(rows, on, np.arange(on.size, dtype=np.int32)),
+                take_impressions(rows, on, (on - inside[0]).astype(np.int32)),
                 Clicks(order, rows.id[clicks], click_at[clicks]),
                 True,
-                candidates=take_impressions(rows, off, np.arange(off.size, dtype=np.int32)),
+                candidates=take_impressions(rows, off, (off - inside[0]).astype(np.int32)),
             )
         )
     return out

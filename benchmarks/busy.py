@@ -44,12 +44,14 @@ class Busy:
 
 
 @contextmanager
-def busy(store: Path | None = None, dense: int = 1, paced: bool = False) -> Iterator[Busy]:
-    """Runs until the block ends. `dense`: events a minute, as a multiple of those of `Events`; `paced`: requests have a budget."""
+def busy(store: Path | None = None, dense: int = 1, paced: bool = False, countries: int = 20) -> Iterator[Busy]:
+    """Runs until the block ends. `dense`: events a minute, as a multiple of those of `Events`; `paced`: requests have a
+    budget; `countries`: values of the slice dimension.
+    """
     tree = settings(False).model_copy(update={"slices": Slices(dimensions=("country",))})
     if store is not None:
         tree = tree.model_copy(update={"store": Store(path=str(store))})
-    events = Events(1_000_000)
+    events = Events(1_000_000, countries=countries)
     publisher = new_publisher(tree)
     pipeline = Pipeline(tree, time.time)
     keeper, history = open_store(tree, pipeline)

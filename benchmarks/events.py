@@ -24,6 +24,7 @@ class Events:
         seed: int = 0,
         dicts: bool = False,
         minutes: int = 180,
+        countries: int = 20,
     ) -> None:
         rng = np.random.default_rng(seed)
         self.n = n
@@ -36,14 +37,14 @@ class Events:
         self.pick = rng.integers(0, 1000, (n, FEATURES)) + np.arange(FEATURES) * 1000
         self.index = hash_strings(names)[self.pick]
         self.names = names
-        self.country, self.device = rng.integers(0, 20, n) + 2, rng.integers(0, 4, n) + 2
+        self.countries = countries
+        self.country, self.device = rng.integers(0, countries, n) + 2, rng.integers(0, 4, n) + 2
         self.dicts = [{names[j]: 1.0 for j in row} for row in self.pick.tolist()] if dicts else None
         self.click_ts = self.ts[self.clicked] + rng.exponential(60_000, int(self.clicked.sum())).astype(np.int64)
 
-    @staticmethod
-    def name_slices(catalog: Catalog) -> None:
+    def name_slices(self, catalog: Catalog) -> None:
         """Adds the values that the columns use to a catalog of ("country", "device"), or of the first alone."""
-        for dimension, count in ((0, 20), (1, 4))[: len(catalog.dimensions)]:
+        for dimension, count in ((0, self.countries), (1, 4))[: len(catalog.dimensions)]:
             for value in range(count):
                 catalog.value_code(dimension, str(value))
 

@@ -37,6 +37,8 @@ class Row:
     shadow: float | None  # v2's score
 
 
+KS = (1, 3, 10)
+JUDGED = 40_000, 3  # rows and seed of the log without ties that other programs judge
 BY_USER = ("ndcg_3", "hit_rate_1", "click_hit_rate_3")
 
 
@@ -71,6 +73,28 @@ def log(n: int, seed: int) -> list[Row]:
             shadow = float(rng.integers(1, 20) / 20) if whole or rng.random() < 0.5 else None
             out.append(Row(event, clicked, value, shadow if served == "v1" else None))
     return out
+
+
+def untied(n: int, seed: int) -> list[Row]:
+    """The same with scores that are all different, also in the 32 bits that trec_eval keeps of them; no shadow version."""
+    rows = log(n, seed)
+    scores = (np.random.default_rng(seed).permutation(len(rows)) + 1) / (len(rows) + 1)
+    return [replace(r, event=replace(r.event, pclick=float(p)), shadow=None) for r, p in zip(rows, scores, strict=True)]
+
+
+Documents = tuple[dict[str, dict[str, int]], dict[str, dict[str, float]]]
+
+
+def documents(rows: Sequence[Row], gain: str) -> Documents:
+    """By request of v1 and impression, as judges of documents read it: (the gain as its relevance, the score)."""
+    wanted: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    ranked: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row.event.request and row.event.version == "v1":
+            gained = int(row.value) if gain == "value" else 1
+            wanted[row.event.request][row.event.id] = gained if row.clicked else 0
+            ranked[row.event.request][row.event.id] = row.event.pclick
+    return wanted, ranked
 
 
 def events(rows: Sequence[Row]) -> list[tuple[int, Event]]:

@@ -322,23 +322,25 @@ def _write_scores(
 ) -> bool:
     """Writes the scores of every row with a place. Returns False if a series that has scored has no number."""
     indptr, series, pclick = shadow
-    for row in range(to.size):
-        at = to[row]
-        if at < 0:
+    for row in range(np.uint64(to.size)):  # unsigned indices: not checked for counting from the end
+        if to[row] < 0:
             continue
-        for v in range(score.shape[0]):
+        at = np.uint64(to[row])
+        for v in range(np.uint64(score.shape[0])):
             score[v, at] = np.nan
         if indptr.size:
-            for k in range(indptr[row], indptr[row + 1]):
-                v = number[series[k]] if series[k] < number.size else -1
-                if v < 0:
+            for k in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
+                code = np.uint64(series[k])
+                if code >= np.uint64(number.size) or number[code] < 0:
                     return False
-                score[v, at], scored[v] = pclick[k], True
+                one = np.uint64(number[code])
+                score[one, at], scored[one] = pclick[k], True
         if not np.isnan(p[row]):
-            v = number[own[row]] if own[row] < number.size else -1
-            if v < 0:
+            code = np.uint64(own[row])
+            if code >= np.uint64(number.size) or number[code] < 0:
                 return False
-            score[v, at], scored[v] = p[row], True
+            one = np.uint64(number[code])
+            score[one, at], scored[one] = p[row], True
     return True
 
 

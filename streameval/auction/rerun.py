@@ -146,7 +146,7 @@ def ranked(
             best[at], rank[at] = best[at - one], rank[at - one]
             at -= one
         best[at], rank[at] = j, value
-    return int(n)
+    return min(end - start, best.size)  # n is unsigned, and with -1 that would be a float
 
 
 @numba.njit(cache=True, nogil=True)
@@ -163,47 +163,57 @@ def _run(
     is no room for them.
 
     Until the end, a point holds its difference to the previous point: nothing if the same ads are in the same places.
+    What the first m candidates get in the mainline is the same at every point: it is computed once, for every m.
     """
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
-    best, rank, level, known = np.empty(slots, np.int64), np.empty(slots), np.empty(slots), np.empty(slots, np.bool_)
+    best, rank, level = np.empty(slots, np.int64), np.empty(slots), np.empty(slots)
     flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # a view costs as much as a request's sums
     through = width > _OF_BLOCKS
+    # if the number of groups were known at compile time, the loops would be unrolled, one cell after the other
+    groups, rest = residuals.shape[1], residuals.ravel()
+    clicks, histories, never = np.zeros(mainline + 1), np.zeros(slots + 1, np.int64), np.zeros(slots + 1, np.int64)
+    for k in range(slots):
+        never[k + 1] = never[k] + (not shown[k])
+    above, side, owed = np.zeros((mainline + 1) * groups), np.empty(groups), np.empty((THROUGH_CELLS, groups), np.int64)
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
-    groups, rest = (
-        residuals.shape[1],
-        residuals.ravel(),
-    )  # if this number were known at compile time, the loops would be unrolled, one cell after the other
-    above, side, owed = np.empty(groups), np.empty(groups), np.zeros((THROUGH_CELLS, groups), np.int64)
     for v in range(scores.shape[0]):
         score = scores[v]
         for r in range(block.size):
             first = (pane[r] * scores.shape[0] + v) * many * width
             at_block = first + np.int64(block[r]) * _CELLS
-            flat[at_block + AUCTIONS_SERVED] += server[r] == v
+            flat[np.uint64(at_block + AUCTIONS_SERVED)] += server[r] == v
             n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
             if n < 0:
                 continue
-            flat[at_block + AUCTIONS_RUN] += 1
-            for k in range(n):
-                level[k] = rate[pair[best[k]]]
-                known[k] = not np.isnan(level[k])
-            before[:], owed[:] = 0, 0
+            flat[np.uint64(at_block + AUCTIONS_RUN)] += 1
+            _look_up(n, best, pair, rate, level, histories)
+            _expect_mainline(min(n, mainline), level, curve, reference, clicks)
+            if through:
+                _owe_mainline(min(n, mainline), best, level, curve, rest, above, groups)
+            before[:], owed[:], reaching = 0, 0, 0
             for p in range(many):
-                ads = _placed(rank, n, mainline, slots, mainline_reserve[p], sidebar_reserve[p])
-                if ads == (before[MAINLINE_ADS], before[ADS]):
+                if p == 0 or sidebar_reserve[p] != sidebar_reserve[p - 1]:
+                    reaching = _reaching(rank, n, sidebar_reserve[p])
+                mainline_ads = _reaching(rank, min(n, mainline), mainline_reserve[p])
+                ads = max(mainline_ads, min(reaching, mainline_ads + slots - mainline))
+                if (mainline_ads, ads) == (before[MAINLINE_ADS], before[ADS]):
                     continue
-                _expect(ads, level, known, curve, reference, shown, mainline, now)
+                beside = _expect_sidebar((mainline_ads, ads), level, curve, reference, mainline)
+                now[EXPECTED_CLICKS] = np.int64(np.rint((clicks[mainline_ads] + beside) * CLICK_SCALE))
+                now[EXPECTED_MAINLINE] = np.int64(np.rint(clicks[mainline_ads] * CLICK_SCALE))
+                now[MAINLINE_ADS], now[ADS], now[WITH_HISTORY] = mainline_ads, ads, histories[ads]
+                now[EXTRAPOLATED] = never[mainline_ads] + never[mainline + ads - mainline_ads] - never[mainline]
                 for cell in range(EXPECTED_CLICKS, AUCTIONS_SERVED):
-                    flat[at_block + p * width + cell] += now[cell] - before[cell]
+                    flat[np.uint64(at_block + p * width + cell)] += now[cell] - before[cell]
                     before[cell] = now[cell]
                 if through:
-                    _owe(ads, best, known, pair, curve, rest, mainline, above=above, side=side)
-                    at = np.uint64(first + p * width + _OF_BLOCKS)  # unsigned: not checked for counting from the end
-                    for g in range(above.size):
-                        all_owed = np.int64(np.rint((above[g] + side[g]) * CLICK_SCALE))
-                        mainline_owed = np.int64(np.rint(above[g] * CLICK_SCALE))
+                    _owe_sidebar((mainline_ads, ads), best, level, curve, rest, mainline, side=side)
+                    at, own = np.uint64(first + p * width + _OF_BLOCKS), np.uint64(mainline_ads * groups)
+                    for g in range(groups):
+                        all_owed = np.int64(np.rint((above[own + np.uint64(g)] + side[g]) * CLICK_SCALE))
+                        mainline_owed = np.int64(np.rint(above[own + np.uint64(g)] * CLICK_SCALE))
                         place = at + np.uint64(THROUGH_CELLS * g)
                         flat[place] += all_owed - owed[0, g]
                         flat[place + np.uint64(1)] += mainline_owed - owed[1, g]
@@ -214,82 +224,103 @@ def _run(
                 sums[one, v, p] += sums[one, v, p - 1]
 
 
-@numba.njit(inline="always")
-def _placed(
-    rank: NDArray[np.float64], n: int, mainline: int, slots: int, mainline_reserve: float, sidebar_reserve: float
-) -> tuple[int, int]:
-    """Returns how many of the n best candidates are in the mainline at an operating point, and how many are shown in
-    total.
+# The functions below belong to `_run`. Indices are unsigned: they are not checked for counting from the end. Whether a
+# pair has a history is unpredictable, so it selects a value, not a branch.
 
-    Their rank scores are descending, so those of at least a reserve are counted: without a branch, which would be
-    unpredictable.
-    """
-    mainline_ads = ads = 0
-    for k in range(min(n, mainline)):
-        mainline_ads += rank[k] >= mainline_reserve
+
+@numba.njit(inline="always")
+def _reaching(rank: NDArray[np.float64], n: int, reserve: float) -> int:
+    """Returns how many of the n best candidates have at least a reserve; their rank scores are descending."""
+    ads = 0
     for k in range(n):
-        ads += rank[k] >= sidebar_reserve
-    return mainline_ads, max(mainline_ads, min(ads, mainline_ads + slots - mainline))
+        ads += rank[k] >= reserve
+    return ads
 
 
 @numba.njit(inline="always")
-def _expect(
-    ads: tuple[int, int],
+def _look_up(
+    n: int,
+    best: NDArray[np.int64],
+    pair: NDArray[np.int32],
+    rate: NDArray[np.floating[Any]],
     level: NDArray[np.float64],
-    known: NDArray[np.bool_],
+    histories: NDArray[np.int64],
+) -> None:
+    """Replaces the n best candidates by their pairs, and writes these pairs' rates, and how many of the first so many
+    have a history.
+    """
+    for k in range(np.uint64(n)):
+        own = np.uint64(pair[np.uint64(best[k])])
+        best[k], level[k] = own, rate[own]
+        histories[k + np.uint64(1)] = histories[k] + (not np.isnan(level[k]))
+
+
+@numba.njit(inline="always")
+def _expect_mainline(
+    n: int,
+    level: NDArray[np.float64],
     curve: NDArray[np.float64],
     reference: NDArray[np.float64],
-    shown: NDArray[np.bool_],
-    mainline: int,
-    cells: NDArray[np.int64],
+    clicks: NDArray[np.float64],
 ) -> None:
-    """Writes the expected clicks and counts of the best candidates in their places; `ads`: see `_placed`."""
-    mainline_ads, many = ads
-    above = side = 0.0
-    histories = extrapolated = 0
-    for k in range(many):
-        place = k if k < mainline_ads else mainline + k - mainline_ads
-        histories += known[k]
-        extrapolated += not shown[place]
-        expected = level[k] * curve[place] if known[k] else reference[place]
-        if k < mainline_ads:
-            above += expected
-        else:
-            side += expected
-    cells[EXPECTED_CLICKS] = np.int64(np.rint((above + side) * CLICK_SCALE))
-    cells[EXPECTED_MAINLINE] = np.int64(np.rint(above * CLICK_SCALE))
-    cells[MAINLINE_ADS], cells[ADS] = mainline_ads, many
-    cells[WITH_HISTORY], cells[EXTRAPOLATED] = histories, extrapolated
+    """Writes the expected clicks of the first candidates in the mainline, for any number of them up to n."""
+    for k in range(np.uint64(n)):
+        of_pair, of_position = level[k] * curve[k], reference[k]
+        clicks[k + np.uint64(1)] = clicks[k] + (of_position if np.isnan(level[k]) else of_pair)
 
 
 @numba.njit(inline="always")
-def _owe(
+def _expect_sidebar(
     ads: tuple[int, int],
-    best: NDArray[np.int64],
-    known: NDArray[np.bool_],
-    pair: NDArray[np.int32],
+    level: NDArray[np.float64],
+    curve: NDArray[np.float64],
+    reference: NDArray[np.float64],
+    mainline: int,
+) -> float:
+    """Returns the expected clicks in the sidebar; `ads`: how many are in the mainline, and how many in total."""
+    total = 0.0
+    for k in range(np.uint64(ads[0]), np.uint64(ads[1])):
+        place = k + np.uint64(mainline - ads[0])
+        of_pair, of_position = level[k] * curve[place], reference[place]
+        total += of_position if np.isnan(level[k]) else of_pair
+    return total
+
+
+@numba.njit(inline="always")
+def _owe_mainline(
+    n: int,
+    pairs: NDArray[np.int64],
+    level: NDArray[np.float64],
+    curve: NDArray[np.float64],
+    rest: NDArray[np.float32],
+    above: NDArray[np.float64],
+    groups: int,
+) -> None:
+    """Writes how much of what `_expect_mainline` writes is due to each group."""
+    for k in range(np.uint64(n)):
+        unknown = np.isnan(level[k])
+        own, weight = np.uint64(k if unknown else pairs[k]) * np.uint64(groups), 1.0 if unknown else curve[k]
+        at = k * np.uint64(groups)
+        to = at + np.uint64(groups)
+        for g in range(groups):
+            above[to + np.uint64(g)] = above[at + np.uint64(g)] + weight * rest[own + np.uint64(g)]
+
+
+@numba.njit(inline="always")
+def _owe_sidebar(
+    ads: tuple[int, int],
+    pairs: NDArray[np.int64],
+    level: NDArray[np.float64],
     curve: NDArray[np.float64],
     rest: NDArray[np.float32],
     mainline: int,
-    above: NDArray[np.float64],
     side: NDArray[np.float64],
 ) -> None:
-    """Writes how much of the best candidates' expected clicks is due to each group, for those in the mainline and for
-    the others.
-
-    `ads`: how many of them are in the mainline, and how many in total.
-    """
-    mainline_ads, many = ads
-    groups = above.size
-    above[:], side[:] = 0.0, 0.0
-    for k in range(many):
-        place = k if k < mainline_ads else mainline + k - mainline_ads
-        terms = above if k < mainline_ads else side
-        if known[k]:
-            own, weight = np.uint64(pair[best[k]] * groups), curve[place]
-            for g in range(groups):
-                terms[g] += weight * rest[own + np.uint64(g)]
-        else:
-            own = np.uint64(place * groups)
-            for g in range(groups):
-                terms[g] += rest[own + np.uint64(g)]
+    """Writes how much of what `_expect_sidebar` returns is due to each group."""
+    groups = side.size
+    side[:] = 0.0
+    for k in range(np.uint64(ads[0]), np.uint64(ads[1])):
+        place, unknown = k + np.uint64(mainline - ads[0]), np.isnan(level[k])
+        own, weight = np.uint64(place if unknown else pairs[k]) * np.uint64(groups), 1.0 if unknown else curve[place]
+        for g in range(groups):
+            side[g] += weight * rest[own + np.uint64(g)]

@@ -78,12 +78,14 @@ class Comparisons:
         self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
         self._announcements = announcements
         restart = max(RESTART, s.horizon // rule.windows)
-        limits = BoardLimits(s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window)
+        limits = BoardLimits(
+            s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window, self.gauc_window
+        )
         self._board = Board(rule, limits, pane, self._shape)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence = Silence()
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
-        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges)
+        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges, self._board.aside)
         self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property

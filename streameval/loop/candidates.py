@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +12,9 @@ from streameval.events.batch import Batch, Impressions
 from streameval.events.columns import take_impressions
 from streameval.join.leaps import ENOUGH
 from streameval.join.policy import NEVER
+
+_NO_EVENTS = np.empty(0, np.int64), np.empty(0, np.int32)
+_COUNTS, _LATE, _RUNAWAY = range(3)
 
 
 class Candidates(NamedTuple):
@@ -25,40 +29,59 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
     """Candidates that are behind the newest event before them in their log by more than the lateness are late; those further
     ahead of it than `ahead` are runaways. `newest`: the newest event before the batch. All in ms.
     """
-    candidates, ts, order = batch.candidates, batch.impressions.ts, batch.impressions.order
-    if batch.shared:
-        ts, order = np.concatenate((ts, batch.clicks.ts)), np.concatenate((order, batch.clicks.order))
-    places = 1 + int(max(order.max(initial=0), candidates.order.max()))
-    before = _reached(ts, order, places, newest, ahead)[candidates.order]
-    late = candidates.ts < before - lateness
-    runaway = (candidates.ts > before + ahead) & (before != NEVER)
-    if late.any() or runaway.any():
-        rows = np.flatnonzero(~late & ~runaway)
+    candidates, shown, clicks = batch.candidates, batch.impressions, batch.clicks
+    found = np.empty(len(candidates), np.int8)
+    clicked = (clicks.ts, clicks.order) if batch.shared else _NO_EVENTS
+    counts = _judge(
+        (shown.ts, shown.order), clicked, (candidates.ts, candidates.order), newest, lateness, ahead, found=found
+    )
+    if counts[_COUNTS] < len(candidates):
+        rows = np.flatnonzero(found == _COUNTS)
         candidates = take_impressions(candidates, rows, candidates.order[rows])
-    return Candidates(candidates, int(np.count_nonzero(late)), int(np.count_nonzero(runaway)))
+    return Candidates(candidates, int(counts[_LATE]), int(counts[_RUNAWAY]))
 
 
-def _reached(
-    ts: NDArray[np.int64], order: NDArray[np.int32], places: int, newest: int, ahead: int
+_Events = tuple[NDArray[np.int64], NDArray[np.int32]]  # their times and places, the places strictly increasing
+
+
+@numba.njit(cache=True, nogil=True)
+def _judge(
+    shown: _Events,
+    clicked: _Events,
+    candidates: _Events,
+    newest: int,
+    lateness: int,
+    ahead: int,
+    found: NDArray[np.int8],
 ) -> NDArray[np.int64]:
-    """The newest time up to each place of a batch, int64[places], without events that leap ahead of it (see `join.leaps`)."""
-    reached = np.full(places, newest, np.int64)
-    reached[order] = ts
-    np.maximum(reached, newest, out=reached)
-    np.maximum.accumulate(reached, out=reached)
-    begun = reached[reached != NEVER]
-    leaps = np.diff(begun, prepend=begun[:1] if newest == NEVER else newest) > ahead
-    if not leaps.any():
-        return reached
-    reached[:] = newest
-    leapt = 0
-    for i in np.argsort(order).tolist():
-        t = int(ts[i])
-        if newest == NEVER or t <= newest + ahead:
-            newest, leapt = max(newest, t), max(leapt - 1, 0)
+    """Writes what every candidate is, and returns how many are so; events that leap ahead of their stream (see
+    `join.leaps`) do not move it before there are enough of them.
+    """
+    counts, leapt, i, j = np.zeros(3, np.int64), 0, 0, 0
+    for c in range(candidates[0].size):
+        at, place = candidates[0][c], candidates[1][c]
+        while True:  # the next event before it, of either kind
+            is_shown = i < shown[1].size and shown[1][i] <= place
+            is_click = j < clicked[1].size and clicked[1][j] <= place
+            if is_shown and not (is_click and clicked[1][j] < shown[1][i]):
+                ts = shown[0][i]
+                i += 1
+            elif is_click:
+                ts = clicked[0][j]
+                j += 1
+            else:
+                break
+            if newest == NEVER or ts <= newest + ahead:
+                newest, leapt = max(newest, ts), max(leapt - 1, 0)
+            else:
+                leapt += 1
+                if leapt >= ENOUGH:  # a gap
+                    newest, leapt = ts, 0
+        if at < newest - lateness:
+            found[c] = _LATE
+        elif newest != NEVER and at > newest + ahead:
+            found[c] = _RUNAWAY
         else:
-            leapt += 1
-            if leapt >= ENOUGH:  # a gap
-                newest, leapt = t, 0
-        reached[order[i]] = newest
-    return np.maximum.accumulate(reached)
+            found[c] = _COUNTS
+        counts[found[c]] += 1
+    return counts

@@ -21,7 +21,7 @@ def pipeline() -> Pipeline:
         Settings.model_validate({"slices": {"dimensions": ["country", "device"]}, "windows": {"pane": "1s"}}),
         lambda: 0.0,
     )
-    Events.name_slices(out.catalog)
+    Events(1).name_slices(out.catalog)
     out.catalog.series_code(*SERIES)
     out.catalog.series_code("ctr", "shadow", "logged")
     return out

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -52,6 +52,7 @@ from streameval.compare.reading.reading import (
     UnknownMix,
 )
 from streameval.compare.reading.words import plain
+from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.tracked import Tracked
 from streameval.events.batch import Catalog, Series
 from streameval.join.pending import PendingImpressions
@@ -77,10 +78,18 @@ class Explanations:
     """
 
     def __init__(
-        self, horizon: int, catalog: Catalog, pane: int, attribution_window: int, edges: Sequence[float]
+        self,
+        horizon: int,
+        catalog: Catalog,
+        pane: int,
+        attribution_window: int,
+        edges: Sequence[float],
+        aside: AsideHours,
     ) -> None:
-        """`horizon`, `pane`, `attribution_window` in ms; `edges`: inner edges of the pClick buckets."""
-        self._horizon, self._catalog = horizon, catalog
+        """`horizon`, `pane`, `attribution_window` in ms; `edges`: inner edges of the pClick buckets; `aside`: hours that
+        comparisons leave out, and so their explanations.
+        """
+        self._horizon, self._catalog, self._aside = horizon, catalog, aside
         self._pane, self._window = pane, attribution_window
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
@@ -145,7 +154,7 @@ class Explanations:
         d = [*range(PART_D, PART_Y)]
         for one in self._partitions:
             for pair in ((a, b), (b, a)):
-                values, rows = one.ledger.parts.of_pair(*pair, *self._span(tracked))
+                values, rows = one.ledger.parts.of_pair(*pair, self._segments(tracked))
                 if pair[0] == b:  # the candidate served
                     rows[:, d] *= -1
                 sums[self._places(values)] += rows
@@ -200,13 +209,13 @@ class Explanations:
         return calibration_buckets([self._name(k)[1] for k in used.tolist()], by_cell, rule)
 
     def _served(
-        self, tracked: Tracked, sums_of: Callable[[PartSums, int, int, int], ServedSums], width: int
+        self, tracked: Tracked, sums_of: Callable[[PartSums, int, Container[int]], ServedSums], width: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Returns (places of K parts, int64[2, S, K, width]): sums of what both versions served in S hours."""
         found = []
         for arm, series in enumerate((tracked.baseline, tracked.candidate)):
             for one in self._partitions:
-                values, by_segment = sums_of(one.ledger.parts, self._codes[series], *self._span(tracked))
+                values, by_segment = sums_of(one.ledger.parts, self._codes[series], self._segments(tracked))
                 found += [(arm, number, self._places(values), rows) for number, rows in by_segment.items()]
         used = np.unique(np.concatenate([np.empty(0, np.int64), *(places for _, _, places, _ in found)]))
         hours = sorted({number for _, number, _, _ in found})
@@ -243,9 +252,9 @@ class Explanations:
             None if rho is None else rho * _SHARES,
         )
 
-    def _span(self, tracked: Tracked) -> tuple[int, int]:
-        """Returns [first, last) pane of the comparison."""
-        return tracked.segment, (tracked.start + self._horizon) // self._pane + 1
+    def _segments(self, tracked: Tracked) -> Container[int]:
+        """Returns the segments that the comparison reads, by first pane."""
+        return self._aside.without(range(tracked.segment, (tracked.start + self._horizon) // self._pane + 1))
 
     def _places(self, values: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         return np.array([dimension * self._values + value for dimension, value in values], np.int64)

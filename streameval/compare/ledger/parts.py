@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,43 +57,41 @@ class PartSums:
                     out[key] = sums.copy()
         return out
 
-    def of_pair(self, served: int, other: int, start: int, end: int) -> tuple[list[Value], Matrix]:
-        """Returns (values, sums int64[K, PART_WIDTH]) of a pair, over the segments from pane `start` and before
-        `end`.
-        """
-        values, segments = self._between(PAIRS, served, other, start, end)
+    def of_pair(self, served: int, other: int, segments: Container[int]) -> tuple[list[Value], Matrix]:
+        """Returns (values, sums int64[K, PART_WIDTH]) of a pair, over some segments, by first pane."""
+        values, by_segment = self._of(PAIRS, served, other, segments)
         out = np.zeros((len(values), PART_WIDTH), np.int64)
-        for _, sums in segments:
+        for _, sums in by_segment:
             out += sums
         return values, out
 
-    def of_served(self, served: int, start: int, end: int) -> ServedSums:
-        """Returns (values, int64[K, SERVED_WIDTH] by segment) for what a version served; range as in `of_pair`."""
-        values, segments = self._between(SERVED, served, -1, start, end)
-        return values, dict(segments)
+    def of_served(self, served: int, segments: Container[int]) -> ServedSums:
+        """Returns (values, int64[K, SERVED_WIDTH] by segment) for what a version served in some of them."""
+        values, by_segment = self._of(SERVED, served, -1, segments)
+        return values, dict(by_segment)
 
-    def levels(self, served: int, start: int, end: int) -> ServedSums:
-        """Returns (values, int64[K, LEVEL_WIDTH] by segment) for what a version served, by bucket of its pClick; range
-        as in `of_pair`.
+    def levels(self, served: int, segments: Container[int]) -> ServedSums:
+        """Returns (values, int64[K, LEVEL_WIDTH] by segment) for what a version served in some of them, by bucket of its
+        pClick.
         """
-        values, segments = self._between(LEVELS, served, -1, start, end)
-        return values, dict(segments)
+        values, by_segment = self._of(LEVELS, served, -1, segments)
+        return values, dict(by_segment)
 
-    def _between(
-        self, kind: int, served: int, other: int, start: int, end: int
+    def _of(
+        self, kind: int, served: int, other: int, segments: Container[int]
     ) -> tuple[list[Value], Iterator[tuple[int, Matrix]]]:
         names = self._numbers.parts[kind]
         at = np.array([i for i, key in enumerate(names) if key[:2] == (served, other)], np.int64)
 
-        def segments() -> Iterator[tuple[int, Matrix]]:
+        def by_segment() -> Iterator[tuple[int, Matrix]]:
             for number, parts in self._segments.items():
-                if start <= number < end:
+                if number in segments:
                     have = int(np.searchsorted(at, len(parts[kind])))
                     out = np.zeros((at.size, _WIDTHS[kind]), np.int64)
                     out[:have] = parts[kind][at[:have]]
                     yield number, out
 
-        return [names[i][2:] for i in at.tolist()], segments()
+        return [names[i][2:] for i in at.tolist()], by_segment()
 
     @property
     def nbytes(self) -> int:

@@ -45,6 +45,7 @@ class BoardLimits:
     keep: int  # comparisons kept on record
     history: int = 15 * 86_400_000  # how long the ledgers keep sums
     learning: int = 6 * HOUR  # an online model is evaluated once it has not improved over a window of this length
+    gauc_window: int = HOUR  # of a user's list
 
 
 class Board:
@@ -286,7 +287,7 @@ class Board:
         return SequentialTracked(deploy, setup, baseline, candidate, start, segment, rule, shape=self._shape)
 
     def _gain(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
-        if segment * self._pane > tracked.start + self._limits.horizon or segment in self.aside:
+        if segment * self._pane > tracked.start + self._limits.horizon or self.aside.overlap(segment):
             return
         for key in tracked.concerned(rows):
             tracked.add(segment, key, rows[key])
@@ -294,7 +295,9 @@ class Board:
     def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
         """Adds a GAUC row if its window begins within the comparison."""
         start = segment * self._pane
-        if tracked.start <= start <= tracked.start + self._limits.horizon and segment not in self.aside:
+        if self.aside.overlap(segment, self._limits.gauc_window):
+            return
+        if tracked.start <= start <= tracked.start + self._limits.horizon:
             for key in tracked.concerned(rows):
                 tracked.gain_gauc(segment, key, rows[key])
 
@@ -303,7 +306,7 @@ class Board:
         ended.
         """
         if tracked.keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
-            tracked.hold({at: row for at, row in placing(tracked.keys).items() if at[0] not in self.aside})
+            tracked.hold({at: row for at, row in placing(tracked.keys).items() if not self.aside.overlap(at[0])})
 
     def _freeze_expired(self) -> None:
         """Freezes comparisons that the ledgers no longer cover, so that they look the same after a restart."""

@@ -275,6 +275,27 @@ def test_findings_are_those_of_one_partition_whatever_their_number() -> None:
         assert found[1][key] == pytest.approx(numbers, rel=1e-6)
 
 
+def test_findings_leave_out_the_hours_that_comparisons_do() -> None:
+    """A third of an hour's clicks lag: it is left out until nothing can correct it any more."""
+    hour = 3_600_000
+    s = scenario(duration_s=4_200.0)
+    s = replace(s, start_ms=s.start_ms // hour * hour + hour - 2_400_000)
+    luck = np.random.default_rng(1)
+    late = []
+    for event in broken(s):
+        at = event.arrives / 1000 - s.start_ms / 1000
+        lags = event.kind == "click" and 1_000 < at < 2_300 and luck.random() < 0.6
+        late.append(event._replace(arrives=event.arrives + 900_000.0) if lags else event)
+    pipeline = make_pipeline(windows={"pane": "30s"})
+    for batch in batches(pipeline, sorted(late, key=lambda event: event.arrives)):
+        pipeline.take(batch)
+    c = comparison(readers_see(pipeline), "paired")
+    assert any(change.kind == "withheld" for change in c.changes)
+    countries = [f for f in c.findings if f.dimension == "country"]
+    assert sum(f.impressions for f in countries) == c.impressions
+    assert sum(f.clicks for f in countries) == c.clicks
+
+
 def _parts(batch: Batch, partitions: int, which: int) -> list[Batch]:
     """The events of the impressions that fall to one partition."""
 
