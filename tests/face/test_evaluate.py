@@ -197,6 +197,14 @@ def test_times_as_text_are_those_as_numbers(form: str) -> None:
         assert streameval.evaluate(written, windows=["5m"]).report() == want
 
 
+def test_a_column_that_is_there_twice_is_named_if_it_is_read() -> None:
+    table = impressions(2_000)
+    twice = table.append_column("other", table["ts"]).append_column("other", table["ts"])
+    assert streameval.evaluate(twice).report() == streameval.evaluate(table).report()
+    with pytest.raises(ValueError, match="column 'pclick' is there 2 times; rename or drop all but one"):
+        streameval.evaluate(table.append_column("pclick", table["pclick"]))
+
+
 def test_categories_of_numbers_are_numbers() -> None:
     """As pandas.Categorical and a dictionary-encoded column have them."""
     table = impressions(2_000)
