@@ -201,7 +201,7 @@ def test_a_column_that_is_there_twice_is_named_if_it_is_read() -> None:
     table = impressions(2_000)
     twice = table.append_column("other", table["ts"]).append_column("other", table["ts"])
     assert streameval.evaluate(twice).report() == streameval.evaluate(table).report()
-    with pytest.raises(ValueError, match="column 'pclick' is there 2 times; rename or drop all but one"):
+    with pytest.raises(ValueError, match="column 'pclick' is there more than once; rename or drop all but one"):
         streameval.evaluate(table.append_column("pclick", table["pclick"]))
 
 
