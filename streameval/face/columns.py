@@ -258,6 +258,8 @@ def _parsed(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _numbers(option: str, name: str, column: pa.Array) -> NDArray[np.float64]:
     """NaN where there is none."""
+    if pa.types.is_dictionary(column.type):  # a category
+        column = column.dictionary_decode()
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())

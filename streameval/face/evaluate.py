@@ -192,7 +192,17 @@ def _columns(
 def _read(data: Any, paths: Sequence[Path] | None, wanted: Collection[str], columns: Columns) -> pa.Table:
     if paths is None:
         return as_table(data, wanted)
-    return pa.concat_tables([read_table(path, wanted, columns.texts()) for path in paths], promote_options="permissive")
+    parts = [read_table(path, wanted, columns.texts()) for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        for field in part.schema:
+            first = parts[0].schema.field(field.name) if field.name in parts[0].column_names else field
+            try:
+                pa.unify_schemas([pa.schema([first]), pa.schema([field])], promote_options="permissive")
+            except pa.ArrowException:
+                raise ValueError(
+                    f"{path}: column {field.name!r} is {field.type}, in {paths[0]} it is {first.type}: must be of one type in all files"
+                ) from None
+    return pa.concat_tables(parts, promote_options="permissive")
 
 
 def _joined(table: pa.Table, clicks: Any, columns: Columns, settings: Settings) -> Evaluation:

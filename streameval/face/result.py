@@ -30,7 +30,8 @@ _TYPES = {  # of columns that are no real numbers
     **dict.fromkeys(("window_start", "window_end"), _WHEN),
     "reliable": pa.bool_(),
 }
-_LEFT_OUT = ("slice", "reasons", "buckets", "newest_label", "matured_share")  # of a result's report
+# of a result's report; lists of strata are in no row of a table
+_LEFT_OUT = ("slice", "reasons", "buckets", "newest_label", "matured_share", "strata", "stratified")
 
 
 class Evaluation:
@@ -50,7 +51,7 @@ class Evaluation:
     def results(self) -> pa.Table:
         """A row per model, version, window and slice value: every metric and its standard error; null: undefined.
 
-        `dimension` and `value` are null of overall results. Why a metric is undefined is in `report()`.
+        `dimension` and `value` are null of overall results. Why a metric is undefined is in `report()`, as are strata.
         """
         rows = []
         for result in self.snapshot.results:

@@ -40,6 +40,9 @@ def as_table(data: Any, wanted: Collection[str] | None = None) -> pa.Table:
     """
     names = column_names(data)
     some = None if names is None or wanted is None else [name for name in names if name in wanted]
+    twice = next((name for name in some or [] if (some or []).count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"column {twice!r} is there more than once; rename or drop all but one of them")
     if isinstance(data, Mapping):
         return _of_columns(data, list(data) if some is None else some)
     if isinstance(data, pa.RecordBatch):

@@ -197,6 +197,38 @@ def test_times_as_text_are_those_as_numbers(form: str) -> None:
         assert streameval.evaluate(written, windows=["5m"]).report() == want
 
 
+def test_a_column_that_is_there_twice_is_named_if_it_is_read() -> None:
+    table = impressions(2_000)
+    twice = table.append_column("other", table["ts"]).append_column("other", table["ts"])
+    assert streameval.evaluate(twice).report() == streameval.evaluate(table).report()
+    with pytest.raises(ValueError, match="column 'pclick' is there more than once; rename or drop all but one"):
+        streameval.evaluate(table.append_column("pclick", table["pclick"]))
+
+
+def test_categories_of_numbers_are_numbers() -> None:
+    """As pandas.Categorical and a dictionary-encoded column have them."""
+    table = impressions(2_000)
+    coded = table
+    for name in ("clicked", "pclick"):
+        coded = coded.set_column(table.column_names.index(name), name, table[name].dictionary_encode())
+    assert streameval.evaluate(coded).report() == streameval.evaluate(table).report()
+
+
+def test_files_with_columns_of_different_types_are_named(tmp_path: Path) -> None:
+    """Numbers of different widths go together; text and numbers do not."""
+    table, at = impressions(2_000), tmp_path / "1.parquet"
+    pq.write_table(table.slice(0, 1_000), tmp_path / "0.parquet")
+    rest, place = table.slice(1_000), table.column_names.index("clicked")
+    pq.write_table(rest.set_column(place, "clicked", rest["clicked"].cast(pa.int8())), at)
+    paths = [tmp_path / "0.parquet", at]
+    assert streameval.evaluate(paths).report() == streameval.evaluate(table).report()
+    pq.write_table(rest.set_column(place, "clicked", rest["clicked"].cast(pa.string())), at)
+    with pytest.raises(
+        ValueError, match=r"1\.parquet: column 'clicked' is string, in .*0\.parquet it is \w+: must be of one"
+    ):
+        streameval.evaluate(paths)
+
+
 @pytest.mark.parametrize("by", ["score", "label", "user"])
 def test_without_times_the_order_of_rows_means_nothing(by: str) -> None:
     """A table sorted by score or label is the same sample: nothing is late, no click is missing, no error shrinks."""

@@ -28,6 +28,12 @@ def test_every_metric_and_standard_error_is_a_column(result: streameval.Evaluati
     assert result.results["value"].to_pylist()[:2] == [None, None]
 
 
+def test_strata_are_in_the_report_and_leave_the_table_as_it_is(result: streameval.Evaluation) -> None:
+    stratified = streameval.evaluate(TABLE, slices=["country"], settings={"strata": {"count": 3}})
+    assert all("strata" in row for row in stratified.report()["results"] if row["slice"] is None)
+    assert stratified.results.equals(result.results)
+
+
 def test_the_tables_say_what_the_report_says(result: streameval.Evaluation) -> None:
     report = result.report()["results"]
     assert [row["auc"] for row in report] == result.results["auc"].to_pylist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from streameval.sources.kafka.pacing import Pacing
@@ -11,12 +13,16 @@ SECOND = 1_000
 START_MS = 1_700_000_000_000
 
 
-def gaps(source, count):
-    """How far the clicks of partition 0 were ahead of its impressions (ms), after every poll that left work for both."""
+def gaps(source, count, busy=0.0):
+    """How far the clicks of partition 0 were ahead of its impressions (ms), after every poll that left work for both.
+
+    `busy`: seconds for which the reader is busy with each of the first dozen polls.
+    """
     stand = {}
     seen = 0
     out = []
-    for _ in range(3_000):
+    for number in range(3_000):
+        time.sleep(busy if number < 12 else 0.0)
         for batch in source.poll(0.2):
             for kind, events in (("impressions", batch.impressions), ("clicks", batch.clicks)):
                 if len(events):
@@ -39,6 +45,17 @@ def test_the_faster_input_waits_for_the_slower_one(real_lab, impressions, clicks
     one_poll = 100 * 10 * SECOND
     assert max(ahead) <= 60 * SECOND + one_poll
     assert min(ahead) >= -(60 * SECOND + one_poll)
+
+
+def test_the_slower_input_is_waited_for_while_the_reader_is_busy(real_lab, impressions, clicks):
+    """A slow model or disk: between two polls more time passes than a silent input is waited for."""
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
+    real_lab.write(real_lab.impressions, impressions(0, 3_000, SECOND))
+    real_lab.write(real_lab.clicks, clicks(0, 2_000, 10 * SECOND))
+    source = real_lab.source(max_events=100, pacing=Pacing(ahead_ms=60 * SECOND, patience=1.0))
+    ahead = gaps(source, 5_000, busy=1.1)
+    one_poll = 100 * 10 * SECOND
+    assert max(ahead) <= 60 * SECOND + one_poll
 
 
 def test_an_input_without_messages_holds_nobody_back(real_lab, impressions, drain):

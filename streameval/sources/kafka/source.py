@@ -336,7 +336,10 @@ class KafkaSource(Source):
         """Returns what the reader delivers; while the schema registry does not answer, nothing is fetched."""
         waiting = self._gate.waiting() if self._gate is not None else 0.0
         if not waiting:
-            return self._reader.poll(timeout, messages)
+            begin = time.monotonic()
+            runs = self._reader.poll(timeout, messages)
+            self._pacing.listened(time.monotonic() - begin)
+            return runs
         still = self._reader.assignment - self._paused
         self._reader.pause(still)
         runs = self._reader.poll(min(timeout, waiting), messages)

@@ -112,10 +112,10 @@ class HistoryWriter:
         would reach past it is not made, nor one of a partition without it. `now` (ms): what ages are counted from. A
         part is one transaction, and a call makes a bounded number of them. Raises StoreError.
         """
+        day = self._form.lengths[2]
+        kept = (now - self._keep.days) // day * day  # whole days go, or what is left of one would be made a day
         with self._transaction() as db:
-            gone = 0
-            for level, length in enumerate(self._form.lengths):
-                gone += delete(db, "level = ? AND start <= ?", (level, now - self._keep.days - length))
+            gone = sum(delete(db, "level = ? AND start < ?", (level, kept)) for level in (0, 1, 2))
             forget_names(db)
         self.counts["deleted_by_age"] += gone
         made = 0

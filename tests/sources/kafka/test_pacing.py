@@ -10,21 +10,9 @@ IMP, CLK = ("impressions", 0), ("clicks", 0)
 BEHIND = {IMP: 1_000, CLK: 1_000}
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def pacing(clock: Clock) -> Pacing:
-    one = Pacing(ahead_ms=100, patience=5.0, clock=clock)
+def pacing() -> Pacing:
+    one = Pacing(ahead_ms=100, patience=5.0)
     one.assign([(IMP, CLK)])
     return one
 
@@ -64,11 +52,11 @@ def test_a_partner_at_its_end_or_of_unknown_end_is_not_waited_for(pacing, lag):
     assert pacing.held(lag) == set()
 
 
-def test_a_partner_that_stays_silent_is_not_waited_for_until_it_speaks(pacing, clock):
+def test_a_partner_that_stays_silent_is_not_waited_for_until_it_speaks(pacing):
     pacing.delivered(CLK, 1_000)
     pacing.delivered(IMP, 2_000)
     assert pacing.held(BEHIND) == {IMP}
-    clock.now = 5.1
+    pacing.listened(5.1)
     assert pacing.held(BEHIND) == set()
     pacing.delivered(IMP, 3_000)
     assert pacing.held(BEHIND) == set()

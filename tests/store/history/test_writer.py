@@ -110,6 +110,19 @@ def test_minutes_become_hours_and_hours_days_of_utc(writer, path, pane) -> None:
     assert writer.counts["folded"] == 5
 
 
+def test_a_day_that_is_folded_late_is_whole_or_gone(writer, path, keep, pane) -> None:
+    """As after a long stop, or in a fast replay: hours of a day are past `days` when it is not folded yet."""
+    for minute in (0, 600, 1380, 1440):
+        writer.write(0, 1, [pane(minute)])
+    settled = {0: START + 10 * DAY}
+    while writer.fold(settled, START + keep.days + DAY // 2):
+        pass
+    days = f"SELECT level, (start - {START}) / 86400000, panes FROM parts"
+    assert query(path, days) == [(2, 0, 3), (2, 1, 1)]
+    writer.fold(settled, START + keep.days + DAY)
+    assert query(path, days) == [(2, 1, 1)]
+
+
 def test_a_part_that_reaches_past_what_is_settled_is_not_made(writer, path, pane) -> None:
     for minute in range(0, 120, 10):
         writer.write(0, 1, [pane(minute)])
