@@ -8,8 +8,8 @@ it arrived. For the AUC, scores are placed later, by the labels of all partition
 they are kept as codes.
 
 With a cap per user, a pair's row has the same sums a second time, for impressions set *apart*: those beyond the cap of
-a user's day, late ones, and those of deferred panes. The sums under the cap are the sums of all minus those apart; so
-the extra cost is proportional to the traffic of heavy users, and corrections do not affect them.
+a user's day, late ones, and those of deferred panes. The sums under the cap are the sums of all minus those apart, so
+corrections do not affect them. While a pane is waiting, its impressions are in one or the other (`_join_apart`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Ledger:
         self.width = self._core + pieces.width
         defer = -(-horizon // pane)  # panes after which late labels count
         self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
-        # by pane, late ones separately
+        # by pane, late ones separately; those apart are in their own sums only (see `_join_apart`)
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
@@ -205,7 +205,7 @@ class Ledger:
         """
         out = []
         for pane, late in self._due.take(end, deferred):
-            gained = self._waiting[late].pop(pane)
+            gained = self._join_apart(self._waiting[late].pop(pane))
             number = self.segment(pane)
             leaves = not late and pane in deferred
             if leaves and self._cap is not None:
@@ -289,7 +289,9 @@ class Ledger:
             **self._numbers.state(),
             "pieces": self.pieces.state(),
             "waiting": [
-                [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
+                [late, pane, self._join_apart(matrix.copy())]
+                for late in (0, 1)
+                for pane, matrix in sorted(self._waiting[late].items())
             ],
             "waiting_codes": self._waiting_codes.state(),
             "open": self.open.state(),
@@ -315,7 +317,7 @@ class Ledger:
         self._numbers.restore(rows, state["part_names"], part)
         pieces = state.get("pieces", [])  # older checkpoints have none
         for late, pane, matrix in state["waiting"]:
-            self._waiting[late][pane] = self.pieces.fitted(matrix, pieces, self._core)
+            self._waiting[late][pane] = self._join_apart(self.pieces.fitted(matrix, pieces, self._core), -1)
             self._due.add(pane, late)
         self._waiting_codes.restore(state["waiting_codes"])
         self.open = OpenScores.restore(state["open"])
@@ -327,6 +329,12 @@ class Ledger:
             self._cap.restore(state["user_cap"])
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _join_apart(self, matrix: Matrix, sign: int = 1) -> Matrix:
+        """Adds the sums of those apart to the others, which become those of all (or with sign -1 subtracts them)."""
+        if self._cap is not None:
+            matrix[:, :WIDTH] += sign * matrix[:, WIDTH : 2 * WIDTH]
+        return matrix
 
     def _set_apart(self, matrix: Matrix) -> None:
         """Sets all sums of pairs apart."""
