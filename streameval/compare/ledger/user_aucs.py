@@ -94,9 +94,6 @@ def _take(
     servers, served_p = served
     (indptr, series, p), of, at = others
     cell, both, many = out
-    keys = np.empty(p.size, np.uint32)
-    for j in range(p.size):  # of all scores, in vector steps: sooner done than one by one for those that are asked for
-        keys[j] = score_key(p[j])
     n = 0
     # indices that cannot be negative are unsigned: no time is spent on wrapping them around
     for k in range(at.size):
@@ -117,7 +114,7 @@ def _take(
                 found += 1
             place = np.uint32(n)
             cell[place] = where | np.uint32(pair)
-            both[place, 0], both[place, 1] = mine, np.uint32(keys[j] << np.uint32(1)) | clicked
+            both[place, 0], both[place, 1] = mine, np.uint32(score_key(p[j]) << 1) | clicked
             if weighed:
                 many[place] = copies[shown]
             n += 1
