@@ -77,4 +77,5 @@ def main() -> None:
         ALL[name]()
 
 
-main()
+if __name__ == "__main__":  # importing it must not run them all
+    main()

@@ -115,10 +115,10 @@ class Runs:
     def features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         """The features of rows, in their order: pieces of consecutive positions; [] if the events had none."""
         pieces: list[tuple[NDArray[np.int64], Features]] = []
-        for run, where in self._by_run(rows):
+        for run, where, own in self._by_run(rows):
             if run.features is None:
                 return []
-            pieces.append((where, take_features(run.features, rows[where] - run.start)))
+            pieces.append((where, take_features(run.features, own)))
         if len(pieces) > 1 and any(a[-1] > b[0] for (a, _), (b, _) in pairwise(pieces)):
             return [(slice(0, rows.size), interleave(pieces, rows.size))]
         return [(slice(int(where[0]), int(where[-1]) + 1), features) for where, features in pieces]
@@ -126,13 +126,12 @@ class Runs:
     def names(self, rows: NDArray[np.int64]) -> Names | None:
         """The ids of rows as text, if kept."""
         out = Names(*(np.empty(rows.size, object) for _ in range(3)))
-        for run, where in self._by_run(rows):
+        for run, where, own in self._by_run(rows):
             if run.names is None:
                 return None
-            at = rows[where] - run.start
-            out.impression_id[where] = run.names.impression_id[at]
-            out.user_id[where] = run.names.user_id[at]
-            out.request_id[where] = run.names.request_id[at]
+            out.impression_id[where] = run.names.impression_id[own]
+            out.user_id[where] = run.names.user_id[own]
+            out.request_id[where] = run.names.request_id[own]
         return out
 
     @property
@@ -142,11 +141,11 @@ class Runs:
 
     def shadows(self, rows: NDArray[np.int64]) -> list[tuple[Shadow, NDArray[np.int64], NDArray[np.int64]]]:
         """(shadow scores of a run, which of its rows are requested, their positions in `rows`), for every run that has any."""
-        return [(run.shadow, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.shadow is not None]
+        return [(run.shadow, own, at) for run, at, own in self._by_run(rows) if run.shadow is not None]
 
     def policies(self, rows: NDArray[np.int64]) -> ScoreList | None:
         """The rows' policies, by position in `rows`, with probabilities in place of scores; None: there are none."""
-        found = [(run.policies, rows[at] - run.start, at) for run, at in self._by_run(rows) if run.policies is not None]
+        found = [(run.policies, own, at) for run, at, own in self._by_run(rows) if run.policies is not None]
         k = sum(entries(policies.indptr, of) for policies, of, _ in found)
         if not k:
             return None
@@ -185,8 +184,8 @@ class Runs:
         self._due = [(int(ts[first_due(run)]), run) for run in self._runs if run.given < run.end - run.start]
         heapq.heapify(self._due)
 
-    def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64]]]:
-        """(run, positions in `rows`) for every run with some of the rows; mature rows may have no run."""
+    def _by_run(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, NDArray[np.int64], NDArray[np.int64]]]:
+        """(run, positions in `rows`, numbers within the run) for every run with some of the rows; mature rows may have no run."""
         if not rows.size or not self._runs:
             return
         starts = np.array([run.start for run in self._runs], np.int64)
@@ -195,13 +194,13 @@ class Runs:
             ends = np.array([run.end for run in self._runs], np.int64)
             for run, first, end in zip(self._runs, *np.searchsorted(rows, (starts, ends)).tolist(), strict=True):
                 if first < end:
-                    yield run, every[first:end]
+                    yield run, every[first:end], rows[first:end] - run.start
             return
         owner = np.searchsorted(starts, rows, side="right") - 1
         owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
         low, high = int(owner.min()), int(owner.max())
         if low == high >= 0:
-            yield self._runs[low], np.arange(rows.size)
+            yield self._runs[low], np.arange(rows.size), rows - self._runs[low].start
             return
         low = max(low, 0)
         order = np.argsort(owner, kind="stable")
@@ -209,4 +208,4 @@ class Runs:
         for k in range(low, high + 1):
             where = order[bounds[k - low] : bounds[k - low + 1]]
             if where.size:
-                yield self._runs[k], where
+                yield self._runs[k], where, rows[where] - self._runs[k].start

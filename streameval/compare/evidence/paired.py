@@ -147,7 +147,8 @@ def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bo
 
 def gauc_sums(rows: NDArray[np.int64]) -> BlockSums:
     """Splits GAUC rows int64[..., width], or other rows of the same form, into blocks and scalars."""
-    blocks, scalars = (np.ascontiguousarray(part) for part in np.split(rows, (cells.BLOCKS * cells.GAUC_CELLS,), -1))
+    at = cells.BLOCKS * cells.GAUC_CELLS
+    blocks, scalars = np.ascontiguousarray(rows[..., :at]), np.ascontiguousarray(rows[..., at:])
     return BlockSums(blocks.reshape(*rows.shape[:-1], cells.BLOCKS, cells.GAUC_CELLS), scalars)
 
 

@@ -8,12 +8,13 @@ it arrived. For the AUC, scores are placed later, by the labels of all partition
 they are kept as codes.
 
 With a cap per user, a pair's row has the same sums a second time, for impressions set *apart*: those beyond the cap of
-a user's day, late ones, and those of deferred panes. The sums under the cap are the sums of all minus those apart; so
-the extra cost is proportional to the traffic of heavy users, and corrections do not affect them.
+a user's day, late ones, and those of deferred panes. The sums under the cap are the sums of all minus those apart, so
+corrections do not affect them. While a pane is waiting, its impressions are in one or the other (`_with_apart`).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -87,7 +88,7 @@ class Ledger:
         self.width = self._core + pieces.width
         defer = -(-horizon // pane)  # panes after which late labels count
         self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
-        # by pane, late ones separately
+        # by pane, late ones separately; those apart are in their own sums only (see `_with_apart`)
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
@@ -188,12 +189,14 @@ class Ledger:
         """Returns the first pane of a pane's segment: of its hour, or of the last cut within it."""
         begin = pane * self._pane // HOUR * HOUR
         first = -(-begin // self._pane)
-        return max([first, *(cut for cut in self._cuts if cut <= pane)])
+        cut = bisect_right(self._cuts, pane) - 1
+        return first if cut < 0 else max(first, self._cuts[cut])
 
     def end_of(self, segment: int) -> int:
         """Returns the first pane after a segment."""
         end = -(-(segment * self._pane // HOUR + 1) * HOUR // self._pane)
-        return min([end, *(cut for cut in self._cuts if segment < cut)])
+        cut = bisect_right(self._cuts, segment)
+        return end if cut == len(self._cuts) else min(end, self._cuts[cut])
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -205,7 +208,7 @@ class Ledger:
         """
         out = []
         for pane, late in self._due.take(end, deferred):
-            gained = self._waiting[late].pop(pane)
+            gained = self._with_apart(self._waiting[late].pop(pane), np.add)
             number = self.segment(pane)
             leaves = not late and pane in deferred
             if leaves and self._cap is not None:
@@ -289,7 +292,9 @@ class Ledger:
             **self._numbers.state(),
             "pieces": self.pieces.state(),
             "waiting": [
-                [late, pane, matrix.copy()] for late in (0, 1) for pane, matrix in sorted(self._waiting[late].items())
+                [late, pane, self._with_apart(matrix.copy(), np.add)]
+                for late in (0, 1)
+                for pane, matrix in sorted(self._waiting[late].items())
             ],
             "waiting_codes": self._waiting_codes.state(),
             "open": self.open.state(),
@@ -315,7 +320,8 @@ class Ledger:
         self._numbers.restore(rows, state["part_names"], part)
         pieces = state.get("pieces", [])  # older checkpoints have none
         for late, pane, matrix in state["waiting"]:
-            self._waiting[late][pane] = self.pieces.fitted(matrix, pieces, self._core)
+            fitted = self.pieces.fitted(matrix, pieces, self._core)
+            self._waiting[late][pane] = self._with_apart(fitted, np.subtract)
             self._due.add(pane, late)
         self._waiting_codes.restore(state["waiting_codes"])
         self.open = OpenScores.restore(state["open"])
@@ -327,6 +333,12 @@ class Ledger:
             self._cap.restore(state["user_cap"])
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _with_apart(self, matrix: Matrix, change: np.ufunc) -> Matrix:
+        """Adds the sums of those apart to the others, which become those of all; or subtracts them again."""
+        if self._cap is not None:
+            change(matrix[:, :WIDTH], matrix[:, WIDTH : 2 * WIDTH], out=matrix[:, :WIDTH])
+        return matrix
 
     def _set_apart(self, matrix: Matrix) -> None:
         """Sets all sums of pairs apart."""

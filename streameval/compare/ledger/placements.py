@@ -46,6 +46,10 @@ _COPIES_BITS = 11
 APART = np.uint64(1 << 62)
 OUT = np.uint64(1 << 63)
 
+_AT_ONCE = 256  # scores placed at once: a column at a time, which compilers turn into vector steps
+# the columns; the last two: where the curves have the placements, then these
+_TIMES, _CLICKED, _IS_APART, _CELL, _OF_SERVER, _OF_OTHER = range(0, 6 * _AT_ONCE, _AT_ONCE)
+
 assert BINS >> PART_BITS <= 1 << _SERVER
 assert _PART + PART_BITS <= 61
 assert HEAVIEST < 1 << 11
@@ -152,42 +156,76 @@ def by_rows(codes: ScoreCodes) -> tuple[ScoreCodes, NDArray[np.int64], NDArray[n
     return out, ends, clicks
 
 
-@numba.njit(inline="always")
-def _add_placement(
-    out: Row, at: int, pair: bool, squares: int, where: tuple[int, int, int], terms: tuple[int, int, int]
-) -> None:
-    """Adds to the sums from out[at] on. `where`: label, block of the user, of the item; `terms`: placement, its square,
-    the server's own.
-    """
-    label, user, item = where
-    placement, square, server = terms
+@numba.njit(cache=True, nogil=True)
+def _decode(some: ScoreCodes, cap: bool, work: NDArray[np.int64]) -> None:
+    """Fills the columns of `work` that a code tells; of those of curves, where to look."""
+    for j in range(some.size):
+        label, user, _, server, other = read_code(some[j])
+        apart = np.int64(cap and (some[j] & APART) != 0)
+        work[_TIMES + j], work[_CLICKED + j], work[_IS_APART + j] = times_of(some[j]), label, apart
+        work[_CELL + j] = apart * WIDTH + user * PAIR_CELLS + blocks.PHI0 - label
+        work[_OF_SERVER + j] = label * BINS + server
+        work[_OF_OTHER + j] = (2 + label) * BINS + other
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_scalars(n: int, pair: bool, work: NDArray[np.int64], out: Row) -> None:
+    """Adds n scores to the scalars of the row, and leaves their placements in `work`."""
+    # sums of the server's placements and of squares: over all, over clicks, and over those of both that are apart
+    own, own_y, own_a, own_ya = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    sq, sq_y, sq_a, sq_ya = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    for j in range(n):
+        server, times = work[_OF_SERVER + j], work[_TIMES + j]
+        placement = work[_OF_OTHER + j] - server if pair else server
+        real = placement / SCALE
+        server, square = times * server, times * np.int64(np.rint(real * real * SCALE))
+        work[_OF_OTHER + j] = times * placement
+        clicked, apart = -work[_CLICKED + j], -work[_IS_APART + j]  # masks
+        own, own_y = own + server, own_y + (server & clicked)
+        own_a, own_ya = own_a + (server & apart), own_ya + (server & clicked & apart)
+        sq, sq_y = sq + square, sq_y + (square & clicked)
+        sq_a, sq_ya = sq_a + (square & apart), sq_ya + (square & clicked & apart)
+    squares = SCALARS + (blocks.PAIR_PHI0_SQ if pair else blocks.PHI0_SQ)
+    _add_by_label(out, squares, sq - sq_a, sq_y - sq_ya)
     if pair:
-        out[np.uint32(at + SCALARS + blocks.SERVER_PHI0 - label)] += server
-    out[np.uint32(at + user * PAIR_CELLS + blocks.PHI0 - label)] += placement
-    out[np.uint32(at + SCALARS + squares - label)] += square
-    if item != NO_ITEM:
-        out[np.uint32(at + ITEMS + item * PAIR_CELLS + blocks.PHI0 - label)] += placement
+        _add_by_label(out, SCALARS + blocks.SERVER_PHI0, own - own_a, own_y - own_ya)
+    if out.size >= 2 * WIDTH:
+        _add_by_label(out, WIDTH + squares, sq_a, sq_ya)
+        if pair:
+            _add_by_label(out, WIDTH + SCALARS + blocks.SERVER_PHI0, own_a, own_ya)
+
+
+@numba.njit(inline="always")
+def _add_by_label(out: Row, at: int, whole: int, clicks: int) -> None:
+    """Adds a sum over clicks to the cell before `at`, and the rest of the whole to that at it."""
+    out[at - 1] += clicks
+    out[at] += whole - clicks
 
 
 @numba.njit(cache=True, nogil=True)
 def place(codes: ScoreCodes, pair: bool, curves: NDArray[np.int32], out: Row) -> None:
-    """Adds the placements of scores to their row, a pair's or that of a version that served."""
+    """Adds the placements of scores to their row of zeros, a pair's or that of a version that served."""
     exposed, cap = pair and out.size % WIDTH == EXPOSED, pair and out.size >= 2 * WIDTH
-    squares = blocks.PAIR_PHI0_SQ if pair else blocks.PHI0_SQ
-    for code in codes:
-        sign = times_of(code)
-        label, user, item, server_part, other_part = read_code(code)
-        server = np.int64(curves[0, np.uint32(label), np.uint32(server_part)])
-        placement = server
-        if pair:
-            placement = np.int64(curves[1, np.uint32(label), np.uint32(other_part)]) - server
-        real = placement / SCALE
-        square = np.int64(np.rint(real * real * SCALE))
-        where, terms = (label, user, item), (sign * placement, sign * square, sign * server)
-        _add_placement(out, 0, pair, squares, where, terms)
-        if cap and code & APART:
-            _add_placement(out, WIDTH, pair, squares, where, terms)
-        if exposed and label:
-            weight = _field(code, _WEIGHT, 11)
-            if weight:
-                place_exposed(out, out.size - EXPOSED, user, weight, real, sign)
+    work, curve = np.empty(6 * _AT_ONCE, np.int64), curves.reshape(curves.size)
+    for begin in range(0, codes.size, _AT_ONCE):
+        some = codes[begin : begin + _AT_ONCE]
+        _decode(some, cap, work)
+        for j in range(some.size):
+            server, other = np.uint32(_OF_SERVER + j), np.uint32(_OF_OTHER + j)
+            work[server], work[other] = curve[np.uint32(work[server])], curve[np.uint32(work[other])]
+        _add_scalars(some.size, pair, work, out)
+        for j in range(some.size):
+            out[np.uint32(work[_CELL + j])] += work[_OF_OTHER + j]
+            item = _field(some[j], _ITEM, 7)
+            if item != NO_ITEM:
+                user = _field(some[j], _USER, 6)
+                out[np.uint32(work[_CELL + j] + ITEMS + (item - user) * PAIR_CELLS)] += work[_OF_OTHER + j]
+            if exposed and work[_CLICKED + j]:
+                weight = _field(some[j], _WEIGHT, 11)
+                if weight:
+                    times = work[_TIMES + j]
+                    once = work[_OF_OTHER + j] / times / SCALE
+                    place_exposed(out, out.size - EXPOSED, _field(some[j], _USER, 6), weight, once, times)
+    if cap:  # those apart belong to the sums of all, too
+        for i in range(WIDTH):
+            out[i] += out[WIDTH + i]

@@ -60,7 +60,7 @@ class LedgerLabels(NamedTuple):
     block: NDArray[np.int8]  # of the user
     item: NDArray[np.int8]  # block of the item, or `NO_ITEM`
     value: NDArray[np.int32]  # see `values_of`
-    apart: NDArray[np.bool_]  # impressions that are also added to the sums of those apart (pairs only)
+    apart: NDArray[np.bool_]  # impressions that are added to the sums of those apart instead (pairs only)
     weight: NDArray[np.int16]  # code of the inverse propensity (see `exposure`); 0: not known, or not kept
     times: NDArray[np.int64]  # how often it counts, negative to subtract it
     weighed: bool  # whether any may count more or less than once
@@ -327,9 +327,8 @@ def add_pairs(
         if weighed:  # there is no strict mode then
             clipped, strict_sq = excess_of(many, clicked)
         scalars = d_sq, many * promised, many * strict_fixed, strict_sq, clipped
-        _add_pair(sums, r, 0, user, thing, cells, scalars)
-        if apart[i]:
-            _add_pair(sums, r, WIDTH, user, thing, cells, scalars)
+        # without a branch, which would be unpredictable
+        _add_pair(sums, r, WIDTH * np.int64(apart[i]), user, thing, cells, scalars)
         code = code_of(r, thing, user, clicked, placed[s], placed_others[k])
         if weight[i] > 0:
             add_exposed(sums, r, exposed, user, weight[i], difference, clicked, sign)

@@ -20,6 +20,7 @@ MOST_USERS = 1 << 22  # per day; the impressions of any more are all beyond the 
 # initial cells; few, so that a warm-up also compiles the code that grows the table. The table is at most half full:
 # above that, half the time would be spent on probing
 _FEWEST = 1 << 6
+_AT_ONCE = 256  # impressions whose users are looked up together
 _COUNT = np.uint64(0xFF)  # a cell's low bits hold the count, the others a user's mixed hash; 0: empty
 
 
@@ -35,10 +36,14 @@ def in_pairs(others: NDArray[np.int32], logged_at: NDArray[np.int32]) -> NDArray
 
 
 @numba.njit(inline="always")
+def _home(key: np.uint64, cells: NDArray[np.uint64]) -> np.uint64:
+    return (key >> np.uint64(8)) & np.uint64(cells.size - 1)
+
+
+@numba.njit(inline="always")
 def _place(key: np.uint64, cells: NDArray[np.uint64]) -> int:
     """Returns the index of a user's cell, or of the one to use."""
-    mask = np.uint64(cells.size - 1)
-    at = (key >> np.uint64(8)) & mask
+    mask, at = np.uint64(cells.size - 1), _home(key, cells)
     while cells[at] and (cells[at] ^ key) & ~_COUNT:
         at = (at + np.uint64(1)) & mask
     return int(at)
@@ -69,13 +74,22 @@ def _count(start: int, until: int, cap: int, arrivals: _Arrivals, table: _Cells,
     """
     user, ts, counts, beyond = arrivals
     cells, used, limit = table
+    keys, fetched = np.empty(_AT_ONCE, np.uint64), np.empty(_AT_ONCE, np.uint64)
+    first, known = start, start
     for i in range(start, user.size):
+        if i == known:  # cells are fetched before any is compared, so memory latency is paid once
+            known = min(i + _AT_ONCE, user.size)
+            for j in range(known - i):
+                keys[j] = mix(user[i + j])
+                fetched[j] = cells[_home(keys[j], cells)]
+            first = i
         if ts[i] >= until:
             return i
         if not counts[i]:
             continue
-        key = mix(user[i])
-        at = _place(key, cells)
+        key, home = keys[i - first], fetched[i - first]
+        found = home != 0 and not (home ^ key) & ~_COUNT
+        at = _home(key, cells) if found else np.uint64(_place(key, cells))
         if not cells[at]:
             if used[0] >= limit:
                 if not closed:

@@ -205,7 +205,8 @@ class SequentialTracked(Tracked):
         self._decide(at, was, statistics)
         self._record.note(at, was, self.verdict, before, worse[OVERALL], not_worse[OVERALL])
         self._now = self._estimate_now(statistics)
-        log_e = {name: self._log_e()[0][column(self.rule, name)] for name in self._metrics_of_looks()}
+        found = self._log_e()[0]
+        log_e = {name: found[column(self.rule, name)] for name in self._metrics_of_looks()}
         self._record.draw(at, impressions, int(clicks[0, 0]), self._differences(statistics), log_e, worse[OVERALL])
 
     # -- what it shows -------------------------------------------------------------------------------------------

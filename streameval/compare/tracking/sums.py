@@ -252,9 +252,8 @@ class PairedSums:
 
 def _sums(rows: Ints) -> BlockSums:
     """Splits rows of the ledger, int64[..., width]; views if there is a single one."""
-    blocks, scalars, items = (
-        np.ascontiguousarray(part) for part in np.split(rows[..., :_WIDTH], (_SCALARS, _ITEMS), -1)
-    )
+    parts = rows[..., :_SCALARS], rows[..., _SCALARS:_ITEMS], rows[..., _ITEMS:_WIDTH]
+    blocks, scalars, items = map(np.ascontiguousarray, parts)
     by = (*rows.shape[:-1], BLOCKS, PAIR_CELLS)
     return BlockSums(blocks.reshape(by), scalars, items.reshape(by))
 
