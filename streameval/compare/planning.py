@@ -145,13 +145,3 @@ def plan(
     note = "At 50:50; a canary of share s needs 0.25 / (s (1 - s)) times that." if setup == "split" else ""
     least = bounds(abs(effect), per, alpha=alpha, margin=margin)
     return DeployEstimate(math.ceil(found.n50), math.ceil(found.p90), math.ceil(found.n50 * ctr), per, note, least)
-
-
-def split_variance(variance: float, share: float) -> float:
-    """Converts a variance at 50:50 (per impression of both arms) to that when arm B has `share` of the traffic.
-
-    ValueError if `share` is outside (0, 1).
-    """
-    if not 0.0 < share < 1.0:
-        raise ValueError(f"share must be in (0, 1), not {share}")
-    return variance * 0.25 / (share * (1.0 - share))

@@ -48,13 +48,6 @@ def test_plans_follow_the_formula() -> None:
         planning.impressions(0.001, v, margin=0.001)
 
 
-def test_a_canary_needs_more_than_halves() -> None:
-    assert planning.split_variance(10.0, 0.5) == pytest.approx(10.0)
-    assert planning.split_variance(10.0, 0.01) == pytest.approx(10.0 * 0.25 / 0.0099)
-    with pytest.raises(ValueError, match="share"):
-        planning.split_variance(10.0, 0.0)
-
-
 def test_no_plan_promises_more_than_any_test_could_keep() -> None:
     for alpha in (0.05, 0.01):
         for metric, effect in (
