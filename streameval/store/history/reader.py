@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from streameval.events.batch import Series
+from streameval.events.durations import DAY, HOUR
 from streameval.metrics.registry import by_name
 from streameval.metrics.tables import ScoreCounts
 from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Ranked, Undefined, View
@@ -237,8 +238,9 @@ class HistoryReader:
         if over <= 1:
             return
         there = 0 if coverage.first is None or coverage.last is None else coverage.last - coverage.first
-        pane = self._form.lengths[0]
-        fits = int(there * 0.9 / over) // pane * pane
+        longest = int(there * 0.9 / over)
+        unit = next((one for one in (DAY, HOUR) if longest >= 3 * one), self._form.lengths[0])
+        fits = longest // unit * unit
         shorter = f"ask for at most {format_duration(fits)} at a time, or " if fits else ""
         raise TooMuch(
             f"the range holds {rows} rows and {size} bytes, a query may read {self._max_rows} and "

@@ -336,6 +336,13 @@ def test_too_large_a_question_is_refused_and_what_it_names_instead_is_not(path, 
     assert len(reader.series("auc", [V1], None, None, limit=100)[V1].points) == 100
 
 
+def test_how_much_may_be_asked_for_is_said_in_whole_days(path, form, writer, pane) -> None:
+    for hour in range(0, 30 * 24, 4):
+        writer.write(0, 1, [pane(hour * 60)])
+    with pytest.raises(TooMuch, match=r"ask for at most (1\d|2\d)d at a time"):
+        HistoryReader(path, form, 20, max_rows=700).range([V1, V2], None, None)
+
+
 def test_the_newest_points_are_kept_and_unwanted_panes_are_not_read(path, form, writer, pane) -> None:
     for minute in range(10):
         writer.write(0, 1, [pane(minute)])
