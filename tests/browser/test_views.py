@@ -327,6 +327,7 @@ def test_everything_is_reached_by_keyboard(demo, watch) -> None:
     for _ in range(3):  # the name, Overview, History
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
+    page.wait_for_selector("[data-focus=range]")  # the overview has a chart, too
     page.wait_for_selector(VIEWS["history"])
     seen = []
     for _ in range(40):
