@@ -56,6 +56,9 @@ class ConfluentDescriber(Describer):
             found = self._made.describe_consumer_groups([group], request_timeout=_ASK_TIMEOUT)[group]
             members = found.result(_ASK_TIMEOUT + 1.0).members
         except (KafkaException, FutureTimeoutError):
+            # librdkafka 2.16 ends the process (an assertion, a use after free) when the coordinator of a group comes up
+            # after such a request has timed out; and the coordinator that it knew before an outage stays down for it
+            self._made = None
             return ()
         return [
             GroupMember(
