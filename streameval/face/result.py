@@ -151,7 +151,8 @@ class Evaluation:
         where: tuple[str, str] | None = None,
         objective: str | None = None,
     ) -> float | int | None:
-        """One number, for example `metric("auc", version="v2")`; None: undefined. `where`: a slice, ("country", "de").
+        """One number, for example `metric("auc", version="v2")`: a metric, its `_stderr`, or "impressions" or "clicks".
+        None: undefined. `where`: a slice, ("country", "de").
         `objective`: the objective whose labels count; None: clicks.
 
         Raises KeyError when there is no such result, or more than one: then name the version or model.
@@ -163,8 +164,9 @@ class Evaluation:
             series = sorted({f"{r.series.model} {r.series.version}" for r in self.snapshot.results})
             raise KeyError(f"{len(found)} results, not one; there are results of {', '.join(series) or 'nothing'}")
         flat = found[0].as_json()
-        if name not in found[0].metrics and name.removesuffix("_stderr") not in found[0].metrics:
-            raise KeyError(f"{name!r} is not a metric; there are {', '.join(found[0].metrics)}")
+        known = ("impressions", "clicks", *found[0].metrics)
+        if name not in flat or name.removesuffix("_stderr") not in known:
+            raise KeyError(f"{name!r} is not a metric; there are {', '.join(known)}")
         value: float | int | None = flat[name]
         return value
 

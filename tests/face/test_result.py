@@ -86,11 +86,15 @@ def test_a_notebook_shows_names_as_text_not_as_markup() -> None:
 def test_one_number_is_asked_for_by_name(result: streameval.Evaluation) -> None:
     assert 0.5 < (result.metric("auc", version="v1") or 0) < 1
     assert (result.metric("auc_stderr", version="v1") or 0) > 0
+    impressions, clicks = (result.metric(name, version="v1") for name in ("impressions", "clicks"))
+    assert clicks / impressions == result.metric("ctr", version="v1")
+    with pytest.raises(KeyError, match="'impressions_stderr' is not a metric"):
+        result.metric("impressions_stderr", version="v1")
     assert result.metric("ctr", version="v2", where=("country", "de")) is not None
     for options, words in (
         ({"name": "auc"}, "2 results, not one; there are results of default v1, default v2"),
         ({"name": "auc", "version": "v3"}, "0 results"),
-        ({"name": "acu", "version": "v1"}, "'acu' is not a metric; there are ctr"),
+        ({"name": "acu", "version": "v1"}, "'acu' is not a metric; there are impressions, clicks, ctr"),
     ):
         with pytest.raises(KeyError, match=words):
             result.metric(**options)
