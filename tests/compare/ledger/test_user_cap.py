@@ -18,7 +18,7 @@ from streameval.compare.ledger.placements import ITEMS, WIDTH
 from streameval.compare.ledger.user_cap import UserCap
 from streameval.compare.reading.reading import COMPARED
 from streameval.compare.tracking.sums import PairedSums
-from streameval.counting.users import UserSlots
+from streameval.counting.users import Users, UserSlots
 from streameval.events.batch import Catalog, Series
 from streameval.events.durations import DAY
 from streameval.settings.tree import Settings
@@ -215,20 +215,15 @@ def test_a_checkpoint_that_has_users_and_counts_apart_is_read() -> None:
 def test_counts_by_slot_are_those_of_the_table(seed: int, batches: list[str]) -> None:
     """Also where only some batches tell slots, a smaller sample renumbers them, and a checkpoint is read in between."""
     rng, ts = np.random.default_rng(seed), BASE // DAY * DAY + DAY - 400
-    plain, cap, directory, sampled = UserCap(CAP), UserCap(CAP), Directory(), 0
+    plain, cap, users = UserCap(CAP), UserCap(CAP), Users([1], "impressions", 1 << 30)
     for batch in batches:
         user = rng.integers(0, 30, 100).astype(np.uint64)
         if batch == "sample":
-            sampled += 1
-            old, directory = directory, Directory()
-            directory.slots(old.ids[old.ids % np.uint64(sampled + 1) == 0])
+            users._halve()
         elif batch == "restart":
             state, cap = cap.state(), UserCap(CAP)
             cap.restore(state)
-        inside = user % np.uint64(sampled + 1) == 0
-        slot = np.full(user.size, -1, np.int32)
-        slot[inside] = directory.slots(user[inside])
-        known = None if batch == "none" else UserSlots(slot, directory)
+        known = None if batch == "none" else users.known(user)
         when, on = ts + np.arange(100), rng.random(100) < 0.8
         ts += 100
         assert cap.beyond(user, when, on, known).tolist() == plain.beyond(user, when, on).tolist()
