@@ -9,6 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.users import UserSlots
 from streameval.events.columns import Scored
 from streameval.sketches.accumulate import measure
 from streameval.sketches.blocks import blocks_of
@@ -24,6 +25,7 @@ class Measured:
     panes: list[int]
     first: NDArray[np.int64]  # first impression of each pane, and the end
     cuts: list[NDArray[np.int64]]  # by giver (see `Scored`): cuts[g][j] is its first score in pane j; then the end
+    users: UserSlots | None = None  # of every impression, if a board measured them
 
     @staticmethod
     def of(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -124,9 +124,10 @@ class Scoreboard:
         """
         if not scored.series.size:
             return
-        slot = self.users.slots(labelled.user)
-        layers = [self._layer(labelled, scored, measured or self.measured(labelled, scored), slot, sign)]
-        layers += [self._layer(one, its, self.measured(one, its), slot, sign) for one, its in further]
+        known = measured or self.measured(labelled, scored)
+        slot = (known.users or self.users.known(labelled.user)).slot
+        layers = [self._layer(labelled, scored, known, slot, sign)]
+        layers += [self._layer(one, its, self._measured(one, its), slot, sign) for one, its in further]
         panes = layers[0].measured.panes
         top = max(int(layer.scored.series.max(initial=0)) for layer in layers) + 1
         self.references.reserve(top)
@@ -187,7 +188,11 @@ class Scoreboard:
         self.add_tally(pane, VALUES.name, code.astype(np.int32), block, sums[code, block])
 
     def measured(self, labelled: Labelled, scored: Scored) -> Measured:
-        """What this board and its ledger need to know of the scores."""
+        """What this board and its ledger need to know of the scores; count them before any others, which may change slots."""
+        users = self.users.known(labelled.user) if scored.series.size else None
+        return replace(self._measured(labelled, scored), users=users)
+
+    def _measured(self, labelled: Labelled, scored: Scored) -> Measured:
         return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane)
 
     def add_cells(

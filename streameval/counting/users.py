@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -39,6 +39,13 @@ class PaneEntries:
     retracted: tuple[NDArray[np.uint64], ...]
     ids: NDArray[np.uint64]  # user hashes by slot
     halvings: int  # users are a fraction 2**-halvings, see `Users.sampled`
+
+
+class UserSlots(NamedTuple):
+    """The slots of n users."""
+
+    slot: NDArray[np.int32]  # -1: outside the sample
+    directory: Directory  # whose slots they are
 
 
 @numba.njit(cache=True, nogil=True)
@@ -102,6 +109,10 @@ class Users:
         out = np.full(user.size, -1, np.int32)
         out[keep] = self._directory.slots(user[keep])
         return out
+
+    def known(self, user: NDArray[np.uint64]) -> UserSlots:
+        """Returns `slots`, and which directory they are of: another one once the sample has become smaller."""
+        return UserSlots(self.slots(user), self._directory)
 
     def add(
         self,

@@ -149,7 +149,7 @@ class Ledger:
         apart = np.full(n, self._cap is not None and late > 0)
         others = scored.row[first:]
         if self._cap is not None and not late and sign > 0 and others.size:  # the cap is on impressions of pairs
-            apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at))
+            apart = self._cap.beyond(labelled.user, labelled.ts, in_pairs(others, logged_at), known.users)
         scores = LedgerScores(scored.row, scored.series, scored.p, known.loss, known.part, logged_at)
         weight = weight_codes(labelled.fields.get("propensity"), self._min_propensity, n)
         times, weighed = labelled.times(sign), labelled.copies is not None

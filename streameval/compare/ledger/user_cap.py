@@ -3,6 +3,10 @@ by partition, for the current day.
 
 Labels mature in order of event time, so which ones come first does not depend on batches. A user whose impressions are
 spread over partitions is counted separately in each of them.
+
+Counts are by slot of the partition's directory of users, a byte each, which stay in the processor's caches. Users without a
+slot, which are those outside its sample, have theirs in a table, and so has everybody after a restart or when the sample
+becomes smaller, until they are next seen.
 """
 
 from __future__ import annotations
@@ -13,8 +17,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.users import UserSlots
 from streameval.events.durations import DAY
-from streameval.sketches.directory import mix
+from streameval.sketches.directory import Directory, mix
 
 MOST_USERS = 1 << 22  # per day; the impressions of any more are all beyond the cap
 # initial cells; few, so that a warm-up also compiles the code that grows the table. The table is at most half full:
@@ -53,62 +58,86 @@ class _Arrivals(NamedTuple):
     """n impressions."""
 
     user: NDArray[np.uint64]
+    slot: NDArray[np.int32]  # of the user; -1: none
     ts: NDArray[np.int64]  # ms
     counts: NDArray[np.bool_]  # which of them count
     beyond: NDArray[np.bool_]  # output: which are beyond the cap
 
 
 class _Cells(NamedTuple):
-    """A table of users."""
+    """Impressions of users."""
 
-    cells: NDArray[np.uint64]
+    by_slot: NDArray[np.uint8]  # 0: not counted here
+    cells: NDArray[np.uint64]  # a table of the others
+    users: NDArray[np.int64]  # [1]: their number, in both
     used: NDArray[np.int64]  # [1]: occupied cells
-    limit: int  # the largest number of occupied cells
 
 
 @numba.njit(cache=True, nogil=True)
-def _count(start: int, until: int, cap: int, arrivals: _Arrivals, table: _Cells, closed: bool) -> int:
+def _count(start: int, until: int, cap: int, most: int, arrivals: _Arrivals, counted: _Cells) -> int:
     """Counts impressions from `start` on, before time `until` (ms); returns where it stopped.
 
-    At the table's limit it stops before a new user or, if `closed`, marks the user's impressions as beyond the cap.
+    It stops before a user for whom the table has no room. With `most` users, any more are beyond the cap.
     """
-    user, ts, counts, beyond = arrivals
-    cells, used, limit = table
+    user, slot, ts, counts, beyond = arrivals
+    by_slot, cells, users, used = counted
     keys, fetched = np.empty(_AT_ONCE, np.uint64), np.empty(_AT_ONCE, np.uint64)
     first, known = start, start
     for i in range(start, user.size):
         if i == known:  # cells are fetched before any is compared, so memory latency is paid once
             known = min(i + _AT_ONCE, user.size)
             for j in range(known - i):
-                keys[j] = mix(user[i + j])
-                fetched[j] = cells[_home(keys[j], cells)]
+                if slot[i + j] < 0:
+                    keys[j] = mix(user[i + j])
+                    fetched[j] = cells[_home(keys[j], cells)]
             first = i
         if ts[i] >= until:
             return i
         if not counts[i]:
             continue
+        mine = slot[i]
+        if mine >= 0:
+            own = np.uint32(mine)
+            if by_slot[own] == 0:  # first seen here: known to the table, or new
+                key = mix(user[i])
+                before = cells[_place(key, cells)] & _COUNT
+                if not before and users[0] >= most:
+                    beyond[i] = True
+                    continue
+                users[0] += not before
+                by_slot[own] = before
+            below = by_slot[own] < cap
+            by_slot[own] += below  # without a branch, which would be unpredictable
+            beyond[i] = not below
+            continue
         key, home = keys[i - first], fetched[i - first]
         found = home != 0 and not (home ^ key) & ~_COUNT
         at = _home(key, cells) if found else np.uint64(_place(key, cells))
-        if not cells[at]:
-            if used[0] >= limit:
-                if not closed:
-                    return i
+        if not cells[at] & _COUNT:
+            if users[0] >= most:
                 beyond[i] = True
                 continue
+            if not cells[at]:
+                if 2 * used[0] >= cells.size:
+                    return i
+                used[0] += 1
             cells[at] = key & ~_COUNT
-            used[0] += 1
+            users[0] += 1
         below = cells[at] & _COUNT < np.uint64(cap)
-        cells[at] += np.uint64(below)  # without a branch, which would be unpredictable
+        cells[at] += np.uint64(below)
         beyond[i] = not below
     return int(user.size)
 
 
 @numba.njit(cache=True, nogil=True)
-def _enter(some: NDArray[np.uint64], cells: NDArray[np.uint64]) -> None:
-    """Inserts new users into a table that has room for them."""
+def _enter(some: NDArray[np.uint64], cells: NDArray[np.uint64]) -> int:
+    """Sets users' cells in a table that has room for them; returns how many were empty."""
+    new = 0
     for i in range(some.size):
-        cells[_place(some[i], cells)] = some[i]
+        at = _place(some[i], cells)
+        new += cells[at] == 0
+        cells[at] = some[i]
+    return new
 
 
 @numba.njit(cache=True)
@@ -126,51 +155,74 @@ class UserCap:
         """`cap`: 1 to 255."""
         self._cap = cap
         self._day = -(1 << 40)
-        self._used = np.zeros(1, np.int64)
-        self._empty(_FEWEST)
+        self._users, self._used = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._cells = np.zeros(_FEWEST, np.uint64)
+        self._directory = Directory()
+        self._by_slot = np.zeros(0, np.uint8)
 
-    def beyond(self, user: NDArray[np.uint64], ts: NDArray[np.int64], counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Returns which of n impressions, in time order, are beyond the cap; those not in `counts` never are."""
-        arrivals = _Arrivals(user, ts, counts, np.zeros(user.size, np.bool_))
+    def beyond(
+        self,
+        user: NDArray[np.uint64],
+        ts: NDArray[np.int64],
+        counts: NDArray[np.bool_],
+        known: UserSlots | None = None,
+    ) -> NDArray[np.bool_]:
+        """Returns which of n impressions, in time order, are beyond the cap; those not in `counts` never are.
+
+        `known`: the users' slots, if the caller has them.
+        """
+        slot, directory = known or UserSlots(self._directory.find(user), self._directory)
+        if directory is not self._directory:
+            self._enter_all(self._with_slots())
+            self._directory, self._by_slot = directory, np.zeros(0, np.uint8)
+        if len(directory) > self._by_slot.size:  # grows by half at least, so that few users are copied per batch
+            old, self._by_slot = self._by_slot, np.zeros(max(len(directory), self._by_slot.size * 3 // 2), np.uint8)
+            self._by_slot[: old.size] = old
+        arrivals = _Arrivals(user, slot, ts, counts, np.zeros(user.size, np.bool_))
         i = 0
         while i < user.size:
             day = int(ts[i]) // DAY
             if day > self._day:
                 self._day = day
-                self._used[0] = 0
-                self._empty(_FEWEST)
-            limit = min(self._cells.size // 2, MOST_USERS)
-            table = _Cells(self._cells, self._used, limit)
-            i = _count(i, (self._day + 1) * DAY, self._cap, arrivals, table, limit == MOST_USERS)
+                self._users[0] = self._used[0] = 0
+                self._cells, self._by_slot[:] = np.zeros(_FEWEST, np.uint64), 0
+            counted = _Cells(self._by_slot, self._cells, self._users, self._used)
+            i = _count(i, (self._day + 1) * DAY, self._cap, MOST_USERS, arrivals, counted)
             if i < user.size and int(ts[i]) // DAY <= self._day:
-                self._grow(self._cells.size * 2)
+                self._enter_all(np.empty(0, np.uint64), room=1)
         return arrivals.beyond
 
     @property
     def nbytes(self) -> int:
-        """Size of the table in bytes."""
-        return self._cells.nbytes
+        """Size of the counts in bytes."""
+        return self._cells.nbytes + self._by_slot.nbytes
 
     def state(self) -> dict[str, Any]:
         """Returns everything, for `restore`."""
-        return {"day": self._day, "cells": np.sort(self._cells[self._cells != 0])}
+        whole = UserCap(self._cap)
+        whole._enter_all(self._cells[self._cells != 0])
+        whole._enter_all(self._with_slots())  # which are newer
+        return {"day": self._day, "cells": np.sort(whole._cells[whole._cells != 0])}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restores what `state` returned."""
         self._day = state["day"]
         # an older checkpoint's
         cells = state["cells"] if "cells" in state else _packed(state["users"], state["counts"])
-        size = _FEWEST
-        while size // 2 < cells.size:
+        self._users[0] = cells.size
+        self._enter_all((cells & ~_COUNT) | np.minimum(cells & _COUNT, np.uint64(self._cap)))
+
+    def _with_slots(self) -> NDArray[np.uint64]:
+        """Returns the cells of users that are counted by slot."""
+        some = np.flatnonzero(self._by_slot)
+        return _packed(self._directory.ids[some], self._by_slot[some])
+
+    def _enter_all(self, some: NDArray[np.uint64], room: int = 0) -> None:
+        """Sets users' cells in the table, which grows so that it has room for them and for `room` more."""
+        size = self._cells.size
+        while size < 2 * (int(self._used[0]) + some.size + room):
             size *= 2
-        self._used[0] = cells.size
-        self._empty(size)
-        _enter((cells & ~_COUNT) | np.minimum(cells & _COUNT, np.uint64(self._cap)), self._cells)
-
-    def _empty(self, size: int) -> None:
-        self._cells = np.zeros(size, np.uint64)
-
-    def _grow(self, size: int) -> None:
-        old = self._cells
-        self._empty(size)
-        _enter(old[old != 0], self._cells)
+        if size > self._cells.size:
+            old, self._cells = self._cells, np.zeros(size, np.uint64)
+            _enter(old[old != 0], self._cells)
+        self._used[0] += _enter(some, self._cells)

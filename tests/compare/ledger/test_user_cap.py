@@ -18,11 +18,13 @@ from streameval.compare.ledger.placements import ITEMS, WIDTH
 from streameval.compare.ledger.user_cap import UserCap
 from streameval.compare.reading.reading import COMPARED
 from streameval.compare.tracking.sums import PairedSums
+from streameval.counting.users import Users, UserSlots
 from streameval.events.batch import Catalog, Series
 from streameval.events.durations import DAY
 from streameval.settings.tree import Settings
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, SCALE, blocks_of
+from streameval.sketches.directory import Directory
 from tests.compare.ledger.test_ledger import (
     BASE,
     CATALOG,
@@ -206,6 +208,42 @@ def test_a_checkpoint_that_has_users_and_counts_apart_is_read() -> None:
     read.restore({"day": BASE // DAY, "users": seen, "counts": counts.astype(np.uint8)})
     assert read.state()["cells"].tolist() == truth.state()["cells"].tolist()
     assert read.beyond(user, ts, on).tolist() == [False, True] * 20
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.lists(st.sampled_from(["slots", "none", "sample", "restart"]), min_size=2, max_size=12))
+def test_counts_by_slot_are_those_of_the_table(seed: int, batches: list[str]) -> None:
+    """Also where only some batches tell slots, a smaller sample renumbers them, and a checkpoint is read in between."""
+    rng, ts = np.random.default_rng(seed), BASE // DAY * DAY + DAY - 400
+    plain, cap, users = UserCap(CAP), UserCap(CAP), Users([1], "impressions", 1 << 30)
+    for batch in batches:
+        user = rng.integers(0, 30, 100).astype(np.uint64)
+        if batch == "sample":
+            users._halve()
+        elif batch == "restart":
+            state, cap = cap.state(), UserCap(CAP)
+            cap.restore(state)
+        known = None if batch == "none" else users.known(user)
+        when, on = ts + np.arange(100), rng.random(100) < 0.8
+        ts += 100
+        assert cap.beyond(user, when, on, known).tolist() == plain.beyond(user, when, on).tolist()
+        assert cap.state()["cells"].tolist() == plain.state()["cells"].tolist()
+
+
+@pytest.mark.parametrize("in_table", [0, 10, 40])
+def test_with_as_many_users_as_are_counted_new_ones_are_beyond_the_cap(
+    monkeypatch: pytest.MonkeyPatch, in_table: int
+) -> None:
+    monkeypatch.setattr(user_cap, "MOST_USERS", 20)
+    user, ts = np.arange(40, dtype=np.uint64), np.full(40, BASE)
+    slot = np.arange(40, dtype=np.int32) - np.int32(in_table)
+    directory = Directory()
+    directory.slots(user[in_table:])
+    cap, on = UserCap(CAP), np.ones(40, np.bool_)
+    for _ in range(CAP):
+        assert cap.beyond(user, ts, on, UserSlots(np.maximum(slot, -1), directory)).tolist() == (user >= 20).tolist()
+    assert cap.beyond(user, ts, on).all()
+    assert cap.state()["cells"].size == 20
 
 
 def test_users_of_two_partitions_do_not_meet() -> None:
