@@ -24,7 +24,7 @@ _NO_CODES = np.empty(0, np.int64)
 _NO_SHADOW = Shadow(np.zeros(0, np.int64), np.empty(0, np.int32), np.empty(0))
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def pair_keys(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Returns a 64-bit key for each pair of hashes."""
     out = np.empty(first.size, np.uint64)
@@ -71,7 +71,7 @@ def _sorted(
     return among[order], position[order]
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _counted(request: NDArray[np.int64], many: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Returns (where each request begins and the last one ends, its rows in order, a buffer for their positions)."""
     begin = np.zeros(many + 2, np.int64)
@@ -167,7 +167,7 @@ def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.b
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _distinct(values: NDArray[np.uint64]) -> bool:
     """Whether no hash occurs twice (nor zero)."""
     size = 16
@@ -223,7 +223,7 @@ class Arranged(NamedTuple):
         return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _put_back(
     order: NDArray[np.int64], indptr: NDArray[np.int64], to: NDArray[np.int64], request: NDArray[np.int64]
 ) -> None:
@@ -232,7 +232,7 @@ def _put_back(
             to[order[i]], request[i] = i, r
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _put(column: NDArray[Any], to: NDArray[np.int64], out: NDArray[Any]) -> None:
     for i in range(column.size):
         if to[i] >= 0:
@@ -264,6 +264,19 @@ def auctions_of(
     return Auctions(arranged.indptr, blocks_of(user), bid, pair, score), codes, own
 
 
+@numba.njit(cache=True)
+def servers_of(
+    own: NDArray[np.int32], codes: NDArray[np.int64], position: NDArray[np.float64], indptr: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Returns the number in `codes`, ascending, of each request's first series; -1: it has none, or nothing was shown."""
+    out = np.full(own.size, -1, np.int64)
+    for r in range(own.size):
+        for v in range(codes.size):
+            if codes[v] == own[r] and np.isfinite(position[indptr[r]]):
+                out[r] = v
+    return out
+
+
 def _codes(parts: Sequence[Impressions], to: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Returns the series that have scored any of the rows with a place."""
     many = max(max(part.series.max(initial=-1), _shadow(part).series.max(initial=-1)) for part in parts) + 1
@@ -290,7 +303,7 @@ def _shadow(rows: Impressions) -> Shadow:
     return _NO_SHADOW if rows.shadow is None else rows.shadow
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _mark_series(
     shadow: Shadow,
     own: NDArray[np.int32],
@@ -310,7 +323,7 @@ def _mark_series(
                 scored[series[k]] = True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _write_scores(
     shadow: Shadow,
     own: NDArray[np.int32],
@@ -344,7 +357,7 @@ def _write_scores(
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _write_first(
     user: NDArray[np.uint64],
     series: NDArray[np.int32],

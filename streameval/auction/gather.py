@@ -97,10 +97,18 @@ def unfit(
     }
 
 
-@numba.njit(cache=True, nogil=True)
-def all_fit(item: NDArray[np.uint64], bid: NDArray[np.float64], position: NDArray[np.float64], slots: int) -> bool:
-    """Whether no row of some requests is `unfit`."""
+@numba.njit(cache=True)
+def all_fit(
+    indptr: NDArray[np.int64],
+    item: NDArray[np.uint64],
+    bid: NDArray[np.float64],
+    position: NDArray[np.float64],
+    slots: int,
+) -> bool:
+    """Whether no row of some requests is `unfit`, and every request has any."""
     bad = 0
+    for r in range(indptr.size - 1):
+        bad += indptr[r] == indptr[r + 1]
     for i in range(item.size):
         at = position[i]
         bad += (item[i] == 0) | np.isnan(bid[i]) | (at < 0.0) | ((at >= slots) & (at < np.inf))

@@ -1,8 +1,13 @@
-"""Which rows belong to one request, and which requests are over."""
+"""Which rows belong to one request, and which requests are over.
+
+Short kernels keep the interpreter lock, here and in the modules beside this one: where the counting thread waits for
+it, it costs more to release it and to take it back than they take. NumPy would release it at every step.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -20,7 +25,7 @@ class ByRequest(NamedTuple):
     last: NDArray[np.int64]
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def apart_at(ts: NDArray[np.int64], end: int) -> int:
     """Returns how many rows come before the first one at or after `end`; all of them if any later row is before
     `end`.
@@ -33,7 +38,7 @@ def apart_at(ts: NDArray[np.int64], end: int) -> int:
     return first if apart else ts.size
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def grouped(
     request: NDArray[np.uint64], ts: NDArray[np.int64]
 ) -> tuple[ByRequest, NDArray[np.int64], NDArray[np.uint64]]:
@@ -68,7 +73,7 @@ def grouped(
     return ByRequest(number, size[:found], first[:found], last[:found]), table, ids
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def meet(
     request: NDArray[np.uint64],
     ts: NDArray[np.int64],
@@ -100,20 +105,69 @@ def regrouped(request: NDArray[np.uint64], ts: NDArray[np.int64], gap: int) -> B
     return ByRequest(number, np.diff(ends, prepend=-1), ts[order[begins]], ts[order[ends]])
 
 
-@numba.njit(cache=True, nogil=True)
-def renumbered(number: NDArray[np.int64], rank: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Returns the ranks of numbers; -1 stays."""
-    out = np.empty(number.size, np.int64)
+class Complete(NamedTuple):
+    """The requests that are over, by pane, then as they were."""
+
+    request: NDArray[np.int64]  # [rows] number of the request; -1: it is not over, or has too many rows
+    waits: NDArray[np.bool_]  # [rows] whether the request is not over
+    pane: NDArray[np.int64]  # [requests over], ascending
+    crowded: int  # requests with too many rows
+
+
+@numba.njit(cache=True)
+def plain(rows: ByRequest, gap: int, most: int) -> bool:
+    """Whether no request is longer than a gap (ms), and none has too many rows."""
+    good = True
+    for one in range(rows.size.size):
+        good &= (rows.last[one] - rows.first[one] <= gap) & (rows.size[one] <= most)
+    return good
+
+
+@numba.njit(cache=True)
+def completed(rows: ByRequest, end: int, most: int, pane: int) -> Complete:
+    """Returns which requests ended before `end`, with at most `most` rows; `pane`: length in ms."""
+    number, size, first, last = rows
+    panes, rank, n, crowded, ascending = np.empty(size.size, np.int64), np.full(size.size, -1, np.int64), 0, 0, True
+    for one in range(size.size):
+        crowded += size[one] > most
+        if last[one] < end and size[one] <= most:
+            panes[n], rank[one] = first[one] // pane, n
+            ascending &= n == 0 or panes[n - 1] <= panes[n]
+            n += 1
+    panes = panes[:n]
+    if not ascending:
+        order = np.argsort(panes, kind="mergesort")
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(n)
+        panes = panes[order]
+        for one in range(size.size):
+            rank[one] = place[rank[one]] if rank[one] >= 0 else -1
+    request, waits = np.empty(number.size, np.int64), np.empty(number.size, np.bool_)
     for i in range(number.size):
-        out[i] = rank[number[i]] if number[i] >= 0 else -1
+        one = number[i]
+        request[i], waits[i] = rank[one], last[one] >= end and size[one] <= most
+    return Complete(request, waits, panes, crowded)
+
+
+@numba.njit(cache=True)
+def numbered(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns (the distinct ones of ascending values, the number of each value among them)."""
+    distinct, number, n = np.empty(values.size, np.int64), np.empty(values.size, np.int64), 0
+    for i in range(values.size):
+        n += i == 0 or values[i] != values[i - 1]
+        distinct[n - 1], number[i] = values[i], n - 1
+    return distinct[:n].copy(), number
+
+
+def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Returns columns of one type one behind the other."""
+    out, at = np.empty(sum(column.size for column in columns), columns[0].dtype), 0
+    for column in columns:
+        _copy(column, out, at)
+        at += column.size
     return out
 
 
-@numba.njit(cache=True, nogil=True)
-def told_apart(number: NDArray[np.int64], waiting: NDArray[np.bool_], complete: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Returns which rows wait; sets the number of rows whose request is not complete to -1."""
-    out = np.empty(number.size, np.bool_)
-    for i in range(number.size):
-        out[i] = waiting[number[i]]
-        number[i] = number[i] if complete[number[i]] else -1
-    return out
+@numba.njit(cache=True)
+def _copy(column: NDArray[Any], out: NDArray[Any], at: int) -> None:
+    out[at : at + column.size] = column

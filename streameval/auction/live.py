@@ -17,9 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.arrange import Arranged, arranged, auctions_of
+from streameval.auction.arrange import Arranged, arranged, auctions_of, servers_of
 from streameval.auction.gather import all_fit, left_out, query_of, unfit
-from streameval.auction.grouping import ByRequest, apart_at, grouped, meet, regrouped, renumbered, told_apart
+from streameval.auction.grouping import (
+    ByRequest,
+    apart_at,
+    completed,
+    grouped,
+    joined,
+    meet,
+    numbered,
+    plain,
+    regrouped,
+)
 from streameval.auction.pairs import PairHistory, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import run_through
@@ -147,18 +157,16 @@ class LiveAuctions:
             groups = regrouped(_column(every, "request"), _column(every, "ts"), self._gap)
         on, off = ([near for near, _ in some if near is not None] for some in apart)
         near, shown = [*on, *off], sum(map(len, on))
-        number, begin, waits, due = self._complete(*groups)
+        request, waits, panes, crowded = completed(groups, self._done, _MOST_CANDIDATES, self._pane)
+        self.skipped["too_many_candidates"] += crowded
         self._shown, self._others = _those(apart[0], waits[:shown]), _those(apart[1], waits[shown:])
-        if not due:
+        if not panes.size:
             return []
-        pane = begin // self._pane
-        rank = np.empty(pane.size, np.int64)  # requests by pane, so that those of one pane stand together
-        rank[np.argsort(pane, kind="stable")] = np.arange(pane.size)
-        position = np.concatenate([field_of(part, "position") for part in near])
-        item, request = _column(near, "item"), renumbered(number, rank)
-        order, position, indptr = arranged(request, _column(near, "id"), item, position, shown, rank.size)
+        position = joined([field_of(part, "position") for part in near])
+        item = _column(near, "item")
+        order, position, indptr = arranged(request, _column(near, "id"), item, position, shown, panes.size)
         stand = Arranged.of(order, indptr, request.size)
-        return self._run(near, stand, item[order], position, np.sort(pane))
+        return self._run(near, stand, position, panes)
 
     def _groups(self, apart: Sequence[Sequence[_Apart]]) -> ByRequest | None:
         """Of the near rows; None: it takes all rows to tell, for an id comes again after the gap, or has too many, which all go."""
@@ -166,54 +174,34 @@ class LiveAuctions:
         groups, table, ids = grouped(_column(near, "request"), _column(near, "ts"))
         for part in far:
             meet(part.request, part.ts, table, ids, groups)
-        plain = (groups.last - groups.first <= self._gap) & (groups.size <= _MOST_CANDIDATES)
-        return groups if bool(plain.all()) else None
-
-    def _complete(
-        self,
-        number: NDArray[np.int64],
-        size: NDArray[np.int64],
-        first: NDArray[np.int64],
-        last: NDArray[np.int64],
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
-        """(number of each row's request, -1: not complete, when each request began; whether a row waits; is any complete?)."""
-        crowded, over = size > _MOST_CANDIDATES, last < self._done
-        self.skipped["too_many_candidates"] += int(np.count_nonzero(crowded))
-        waits = told_apart(number, ~over & ~crowded, over & ~crowded)
-        return number, first, waits, bool((over & ~crowded).any())
+        return groups if plain(groups, self._gap, _MOST_CANDIDATES) else None
 
     def _run(
-        self,
-        parts: Sequence[Impressions],
-        stand: Arranged,
-        item: NDArray[np.uint64],
-        position: NDArray[np.float64],
-        panes: NDArray[np.int64],
+        self, parts: Sequence[Impressions], stand: Arranged, position: NDArray[np.float64], panes: NDArray[np.int64]
     ) -> list[PaneSums]:
-        """Rows as they are arranged, with their items and positions; request r is of panes[r]."""
-        bid = stand.column([field_of(part, "bid") for part in parts])
+        """Rows as they are arranged, with their positions; request r is of panes[r]."""
+        item, bid = stand.column([part.item for part in parts]), stand.column([field_of(part, "bid") for part in parts])
         pair = stand.column([pair_of(query_of(part), part.item) for part in parts])
-        stays = self._stay(stand, item, bid, position, pair, panes * self._pane // HOUR)
+        numbers, number = numbered(panes)
+        stays = self._stay(stand, item, bid, position, pair, numbers * self._pane // HOUR, number)
         if stays is not None:
             stand, on = stand.only(stays)
             if not on.size:
                 return []
-            position, bid, pair, panes = position[on], bid[on], pair[on], panes[stays]
+            position, bid, pair = position[on], bid[on], pair[on]
+            numbers, number = numbered(panes[stays])
         auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32), self._codes)
         self._codes = codes
-        codes = np.append(codes, -1)
-        server = np.searchsorted(codes[:-1], own)
-        server[~np.isfinite(position[stand.indptr[:-1]]) | (codes[server] != own)] = -1
-        series, out = codes[:-1].astype(np.int32), []
-        for low, high in _runs(panes * self._pane // HOUR):
-            known = self.history.at(int(panes[low]) * self._pane // HOUR)
-            some = slice(int(stand.indptr[low]), int(stand.indptr[high]))
+        server, series, out = servers_of(own, codes, position, stand.indptr), codes.astype(np.int32), []
+        for low, high in _runs(numbers * self._pane // HOUR):
+            known = self.history.at(int(numbers[low]) * self._pane // HOUR)
+            first, end = np.searchsorted(number, (low, high)).tolist()
+            some = slice(int(stand.indptr[first]), int(stand.indptr[end]))
             tables, residuals, auctions.pair[some] = known.rows(pair[some])
-            mine = auctions._replace(indptr=auctions.indptr[low : high + 1], block=auctions.block[low:high])
-            begins = np.diff(panes[low:high], prepend=panes[low] - 1) > 0
-            numbers, number = panes[low:high][begins], np.cumsum(begins) - 1
-            sums = run_through(mine, server[low:high], number, tables, self._points, residuals)
-            out.append(PaneSums(numbers, series, sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])))
+            mine = auctions._replace(indptr=auctions.indptr[first : end + 1], block=auctions.block[first:end])
+            sums = run_through(mine, server[first:end], number[first:end] - low, tables, self._points, residuals)
+            cells = sums.reshape(*sums.shape[:2], sums.shape[2] * sums.shape[3])
+            out.append(PaneSums(numbers[low:high], series, cells))
         return out
 
     def _stay(
@@ -224,30 +212,30 @@ class LiveAuctions:
         position: NDArray[np.float64],
         pair: NDArray[np.uint64],
         hours: NDArray[np.int64],
+        number: NDArray[np.int64],
     ) -> NDArray[np.int64] | None:
-        """The requests that can be run, None: all; the others are counted by reason. `hours`: of requests, ascending."""
-        sizes, slots = np.diff(stand.indptr), self._settings.slots
-        asked = np.unique(hours[sizes > 0])
-        unknown = [hour for hour in asked.tolist() if not self.history.at(hour).curves.shown.any()]
-        if self.history.level == 0 and bool(sizes.all()) and all_fit(item, bid, position, slots):
+        """The requests that can be run, None: all; the others are counted by reason. Request r is of hours[number[r]]."""
+        unknown = [hour for hour in np.unique(hours).tolist() if not self.history.at(hour).curves.shown.any()]
+        if self.history.level == 0 and all_fit(stand.indptr, item, bid, position, self._settings.slots):
             if not unknown:
                 return None
-            gone = np.isin(hours, unknown)
+            gone = np.isin(hours, unknown)[number]
             self.skipped["no_history"] += int(np.count_nonzero(gone))
             return np.flatnonzero(~gone)
         wrong = {
-            **unfit(np.ones(item.size, np.uint64), item, bid, position, slots),
+            **unfit(np.ones(item.size, np.uint64), item, bid, position, self._settings.slots),
             "not_sampled": ~self.history.knows(pair),
-            "no_history": np.isin(hours, unknown)[stand.request],
+            "no_history": np.isin(hours, unknown)[number][stand.request],
         }
         gone, counts = left_out(stand.request, wrong)
         self.skipped.update(counts)
+        sizes = np.diff(stand.indptr)
         gone = np.append(gone, np.ones(sizes.size - gone.size, np.bool_)) | (sizes == 0)
         return np.flatnonzero(~gone)
 
 
 def _column(parts: Sequence[Impressions], name: str) -> NDArray[Any]:
-    return np.concatenate([getattr(part, name) for part in parts or [NO_IMPRESSIONS]])
+    return joined([getattr(part, name) for part in parts or [NO_IMPRESSIONS]])
 
 
 def _runs(values: NDArray[np.int64]) -> list[tuple[int, int]]:

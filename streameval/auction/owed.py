@@ -101,7 +101,7 @@ def _longer(column: NDArray[Any], n: int, room: int) -> NDArray[Any]:
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _find(
     wanted: NDArray[np.uint64], pair: NDArray[np.uint64], table: NDArray[np.int32], n: int, found: NDArray[np.int32]
 ) -> int:
@@ -119,7 +119,7 @@ def _find(
     return n
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _read(row: NDArray[np.int32], at: NDArray[np.int32]) -> None:
     """Replaces indexes of pairs by their rows."""
     for i in range(at.size):

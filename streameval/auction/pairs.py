@@ -34,7 +34,7 @@ _FORMAT = 2
 _WAITING = 1 << 16  # labels that are merged into their hours at a time
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Returns the pairs of n (query, ad): 54 bits."""
     out = np.empty(query.size, np.uint64)
@@ -45,7 +45,7 @@ def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.u
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: int) -> NDArray[np.uint64]:
     """Returns keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the
     slots.
@@ -65,7 +65,7 @@ def _entry(key: np.uint64, group: np.uint64) -> np.uint64:
     return (pair << np.uint64(PLACE_BITS)) | (place << np.uint64(GROUP_BITS)) | group
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _of_first_group(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Returns the keys of n entries, from `placed_keys`."""
     out = np.empty(key.size, np.uint64)
@@ -233,7 +233,7 @@ def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[n
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _entries(
     key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int8]]:

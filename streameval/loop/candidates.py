@@ -44,7 +44,7 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
 _Events = tuple[NDArray[np.int64], NDArray[np.int32]]  # their times and places, the places strictly increasing
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _judge(
     shown: _Events,
     clicked: _Events,

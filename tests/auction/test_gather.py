@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of
-from streameval.auction.grouping import ByRequest, apart_at, grouped, meet
+from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of, servers_of
+from streameval.auction.gather import all_fit
+from streameval.auction.grouping import ByRequest, apart_at, completed, grouped, joined, meet, numbered, plain
 from streameval.events.batch import Impressions, Shadow
 
 
@@ -70,6 +71,58 @@ def test_rows_before_a_time_are_separated_only_if_none_follows_later() -> None:
     assert [apart_at(ts, end) for end in (0, 1, 5, 7, 10)] == [0, 0, 3, 5, 6]
     assert [apart_at(ts, end) for end in (2, 4, 6)] == [6, 2, 6]
     assert apart_at(ts[:0], 5) == 0
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_requests_that_are_over_are_numbered_by_pane(in_order: bool) -> None:
+    rng = np.random.default_rng(in_order)
+    number, many, end, most, pane = rng.integers(0, 60, 900), 60, 5_000, 20, 700
+    size = np.bincount(number, minlength=many)
+    first = rng.integers(-3_000, 5_000, many)  # before 1970, too: a pane's number is rounded down
+    first = np.sort(first) if in_order else first
+    last = first + rng.integers(0, 1_500, many)
+    found = completed(ByRequest(number, size, first, last), end, most, pane)
+    over = [one for one in range(many) if last[one] < end and size[one] <= most]
+    over.sort(key=lambda one: first[one] // pane)
+    place = {one: at for at, one in enumerate(over)}
+    assert found.pane.tolist() == [first[one] // pane for one in over]
+    assert found.request.tolist() == [place.get(one, -1) for one in number.tolist()]
+    assert found.waits.tolist() == [last[one] >= end and size[one] <= most for one in number.tolist()]
+    assert found.crowded == np.count_nonzero(size > most) > 0
+
+
+def test_requests_that_take_all_rows_to_tell_are_found() -> None:
+    groups = ByRequest(np.array([0, 0, 1]), np.array([2, 1]), np.array([10, 5]), np.array([40, 5]))
+    assert plain(groups, 30, 2)
+    assert not plain(groups, 29, 2)
+    assert not plain(groups, 30, 1)
+
+
+def test_ascending_values_are_numbered() -> None:
+    distinct, number = numbered(np.array([-3, -3, 0, 7, 7, 7]))
+    assert (distinct.tolist(), number.tolist()) == ([-3, 0, 7], [0, 0, 1, 2, 2, 2])
+    assert [part.size for part in numbered(np.empty(0, np.int64))] == [0, 0]
+
+
+def test_columns_are_joined() -> None:
+    parts = [np.array(part, np.uint64) for part in ([3, 1], [], [1 << 63])]
+    assert joined(parts).tolist() == [3, 1, 1 << 63]
+    assert joined(parts).dtype == np.uint64
+
+
+def test_a_request_is_served_by_the_series_of_its_first_row_if_anything_was_shown() -> None:
+    position, indptr = np.array([0.0, np.inf, np.inf, 2.0, 0.0]), np.array([0, 2, 3, 4, 5])
+    found = servers_of(np.array([4, 4, 9, 7], np.int32), np.array([4, 9]), position, indptr)
+    assert found.tolist() == [0, -1, 1, -1]
+
+
+def test_a_request_without_rows_does_not_fit() -> None:
+    item, bid, position = np.ones(2, np.uint64), np.ones(2), np.zeros(2)
+    assert all_fit(np.array([0, 1, 2]), item, bid, position, 3)
+    assert not all_fit(np.array([0, 0, 2]), item, bid, position, 3)
+    for wrong in ((item * np.uint64(0), bid, position), (item, bid * np.nan, position), (item, bid, position + 3)):
+        assert not all_fit(np.array([0, 1, 2]), *wrong, 3)
+    assert all_fit(np.array([0, 1, 2]), item, bid, position + np.inf, 3)
 
 
 @pytest.mark.parametrize("likely", [[], [0, 2, 5], [0, 2], [2, 5], [0, 2, 4, 5], [0, 2, 99], [1, 3, 5]])
