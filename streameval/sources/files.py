@@ -28,11 +28,12 @@ from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow_column import SchemaError
+from streameval.sources.formats.cell_spans import NotPlainError, TextRows
 from streameval.sources.formats.csv import CsvReader, Rows
-from streameval.sources.formats.csv_columns import NotPlainError
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import LineRun
+from streameval.sources.formats.mapped_lines import MappedLines
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
@@ -221,18 +222,34 @@ class FileSource(Source):
                     shared=True,
                 )
             )
-        table, places, problems = json_lines.objects(lines)
+        read = self._decode_members(path, lines, numbers) if self._decoder.reads_cells else None
+        if read is not None:
+            return read
+        table, places, problems = json_lines.objects(lines, self._seen)
         self._refuse(path, [(int(numbers[i]), lines[i], problem) for i, problem in problems.items()])
         if not places:
             return self._emit(self._no_events(), ())
-        for name in table.column_names:
-            if len(self._seen) < json_lines.MOST_FIELDS:
-                self._seen.setdefault(name)
-        for name in self._seen:  # a field that only some events have
-            if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+        self._see(table.column_names)
         at = np.array(places, np.int64)
         return self._decode_table(path, table, numbers[at], lines.take(at))
+
+    def _see(self, names: Sequence[str]) -> None:
+        """Remembers the names of fields of lines."""
+        for name in names:
+            if len(self._seen) < json_lines.MOST_FIELDS:
+                self._seen.setdefault(name)
+
+    def _decode_members(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read | None:
+        """Returns a batch of mapped JSON lines, without an object per line; None if some need one."""
+        try:
+            rows = MappedLines(lines, numbers)
+        except NotPlainError:
+            return None
+        if not len(rows):
+            return None
+        self._see(rows.names)
+        rows.has_also(self._seen)
+        return self._decode_cells(path, rows)
 
     def _read_csv(self, path: Path) -> Iterator[_Read]:
         held: list[Rows] = []
@@ -256,16 +273,19 @@ class FileSource(Source):
             yield self._decode_csv(path, Rows.joined(held))
 
     def _decode_csv(self, path: Path, rows: Rows) -> _Read:
-        if self._decoder.reads_cells:
-            try:
-                batch, letters = self._decoder.csv(rows, self._map, self._rows, topic=object_store.address(path))
-            except (NotPlainError, ConfigError, SchemaError):
-                pass  # faults of columns are reported by reading them as a table
-            else:
-                self._rows += len(rows)
-                values = [rows.lines[letter.offset] for letter in letters]
-                return self._emit(batch, _whole(letters, values, rows.numbers))
-        return self._decode_table(path, rows.table, rows.numbers, rows.lines)
+        read = self._decode_cells(path, rows) if self._decoder.reads_cells else None
+        return read or self._decode_table(path, rows.table, rows.numbers, rows.lines)
+
+    def _decode_cells(self, path: Path, rows: TextRows) -> _Read | None:
+        """Returns a batch of rows of text; None if they must be read as a table, which also reports faults of columns."""
+        try:
+            batch, letters = self._decoder.cells(rows, self._map, self._rows, topic=object_store.address(path))
+        except (NotPlainError, ConfigError, SchemaError):
+            return None
+        self._rows += len(rows)
+        self._refuse(path, rows.bad)
+        values = [rows.lines[letter.offset] for letter in letters]
+        return self._emit(batch, _whole(letters, values, rows.numbers))
 
     def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:
         for table, numbers in rebatched(self._tables(path, kind), self._max_events):
