@@ -26,6 +26,7 @@ from streameval.events.views import without_views
 from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
+from streameval.sources.file_format import format_of_file
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.cell_spans import NotPlainError, TextRows
@@ -41,7 +42,6 @@ from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last one: from column names
 _Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the dead letters that belong to it
 _MOST_BYTES = 256 << 20  # bytes of lines in a batch: with longer lines it has fewer than `max_events`
@@ -69,7 +69,7 @@ class FileSource(Source):
         self._max_events = max_events
         self._sink = sink
         self._map = ColumnMap(files.columns)
-        self._formats = [_format(path, files.format) for path in self._paths]
+        self._formats = [format_of_file(path, files.format) for path in self._paths]
         self._sizes = [object_store.size(path) for path in self._paths]
         self._done_bytes = 0
         self._at: CountedFile | None = None
@@ -94,6 +94,16 @@ class FileSource(Source):
         for batch in self._delivered(ahead(islice(self._read, self._lookahead.batches), self._decoding)):
             take(batch)
         self._lookahead.took(time.monotonic() - begin, True)
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether a file has JSON lines that are decoded like messages."""
+        return "jsonl" in self._formats and not self._map.active
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether a file is read as rows of text: CSV, or mapped JSON lines."""
+        return "csv" in self._formats or ("jsonl" in self._formats and self._map.active)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -363,20 +373,6 @@ class FileSource(Source):
             with pyarrow.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield without_views(pa.Table.from_batches([batch]))
-
-
-def _format(path: Path, asked: str) -> str:
-    if object_store.size(path) == 0:
-        raise SourceError(f"{object_store.address(path)}: is empty")
-    if asked != "auto":
-        return asked
-    suffixes = [s.lower() for s in object_store.named(path).suffixes if s not in (".gz", ".zst")]
-    found = _FORMATS.get(suffixes[-1]) if suffixes else None
-    if found is None:
-        raise SourceError(
-            f'{path}: the format cannot be told from the name; set files.format to "jsonl", "csv", "parquet" or "arrow"'
-        )
-    return found
 
 
 def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[LineRun]:
