@@ -28,12 +28,14 @@ from benchmarks import (
     sampling,
     serving,
     snapshot,
+    stages,
     startup,
 )
 from benchmarks.detection import command
 
 ALL = {
     "pipeline": pipeline.main,
+    "stages": stages.main,
     "memory": memory.main,
     "serving": serving.main,
     "snapshot": snapshot.main,

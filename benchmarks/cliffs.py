@@ -122,6 +122,8 @@ def main() -> None:
     given = {name: (world, batches(world)) for name, world in {"ordinary": ORDINARY, **WORLDS}.items()}
     for name in ("ordinary", "63 versions in shadow"):
         run(*given[name])  # compile
+    gc.collect()
+    gc.freeze()  # as the program does with what it imports (`process.start`): each full collection would look at all of it
     rounds = [{name: run(*some) for name, some in given.items()} for _ in range(ROUNDS)]
     print(
         "| one version, 20 slice values, panes of a minute, but | scores/s counted | of the ordinary case's: median (least, most) |"

@@ -27,11 +27,11 @@ readers_see(pipeline)
 
 _START = """
 from streameval import app
-from streameval.loop.preparing import KERNELS
-from streameval.process.compiling import Compiling, read_kernels
+from streameval.loop.preparing import kernel_parts
+from streameval.process.compiling import Compiling
 from streameval.settings.tree import Settings
-first, later = (read_kernels(part) for part in KERNELS.read_text().split("\\n\\n"))
-with Compiling(first, later, helpers={helpers}, few=0):
+first, later, of_json, _ = kernel_parts()
+with Compiling(first, [*later, *of_json], helpers={helpers}, few=0):
     app._warm_up(first={first}, settings=Settings.model_validate({{"slices": {{"dimensions": ["country"]}}, "models": [{{"name": "ftrl", "kind": "ftrl"}}]}}))
 """
 

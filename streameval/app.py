@@ -215,7 +215,7 @@ def replay(
         events += len(batch)
 
     try:
-        with suppress(Interrupted), helped(stop):
+        with suppress(Interrupted), helped(stop, source.reads_json, source.reads_rows):
             while not source.finished and not (stop and stop.is_set()):
                 source.deliver(POLL_SECONDS, take)
                 if on_progress:

@@ -9,6 +9,7 @@ results are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add, sub
 from typing import Any
 
 import numba
@@ -44,6 +45,8 @@ class JoinPanes:
         """All in ms; `window`: the attribution window."""
         self._pane, self._slack = pane, window + lateness
         self._by_pane: dict[int, list[int]] = {}
+        self._start = self._end = 0  # the panes of the last `between`, and their sums
+        self._sums = [0] * _CELLS
 
     def add(self, table: Table, rows: NDArray[np.int64], fates: Fates) -> None:
         """Adds a batch: its new rows, and the fates of its other events."""
@@ -60,9 +63,18 @@ class JoinPanes:
         self._count((_AHEAD,), newest, np.zeros_like(newest))
 
     def between(self, start: int, end: int) -> list[int]:
-        """Returns the six columns, summed over the panes [start, end)."""
-        rows = [self._by_pane[pane] for pane in range(start, end) if pane in self._by_pane]
-        return [sum(column) for column in zip(*rows, strict=True)] or [0] * _CELLS
+        """Returns the six columns, summed over the panes [start, end). Quick where these have moved on by a few panes."""
+        if not self._start <= start <= self._end <= end:
+            self._start = self._end = start
+            self._sums = [0] * _CELLS
+        for pane in range(self._end, end):
+            if (row := self._by_pane.get(pane)) is not None:
+                self._sums = list(map(add, self._sums, row))
+        for pane in range(self._start, start):
+            if (row := self._by_pane.get(pane)) is not None:
+                self._sums = list(map(sub, self._sums, row))
+        self._start, self._end = start, end
+        return [*self._sums]
 
     def unlabelled(self, pane: int) -> int:
         """Returns the number of impressions of a pane, on time, that wait for clicks.
@@ -76,7 +88,9 @@ class JoinPanes:
     def forget_before(self, pane: int) -> None:
         """Drops old panes."""
         for number in [n for n in self._by_pane if n < pane]:
-            del self._by_pane[number]
+            row = self._by_pane.pop(number)
+            if self._start <= number < self._end:
+                self._sums = list(map(sub, self._sums, row))
 
     def state(self) -> list[list[int]]:
         """Returns everything, for `restore`."""
@@ -85,6 +99,7 @@ class JoinPanes:
     def restore(self, state: Any) -> None:
         """Restores what `state` returned."""
         self._by_pane = {int(pane): [int(n) for n in row] for pane, *row in state}
+        self._start = self._end = 0
 
     def _count(
         self,
@@ -109,7 +124,10 @@ class JoinPanes:
         _tally(ts, behind, state, self._pane, self._slack, low, counts)
         for column, row in zip(columns, counts, strict=True):
             for number in np.flatnonzero(row).tolist():
-                self._by_pane.setdefault(number + low, [0] * _CELLS)[column] += int(row[number])
+                count = int(row[number])
+                self._by_pane.setdefault(number + low, [0] * _CELLS)[column] += count
+                if self._start <= number + low < self._end:
+                    self._sums[column] += count
 
 
 def broken(joins: Sequence[JoinPanes], pane: int) -> str | None:

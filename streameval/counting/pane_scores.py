@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -109,8 +110,19 @@ def most_labels(layer: Layer, first: int, end: int, series: int) -> NDArray[np.i
     out = np.zeros((series, 2), np.int64)
     for cut in layer.measured.cuts:
         part = slice(int(cut[first]), int(cut[end]))
-        row = layer.scored.row[part]
-        times = np.abs(layer.labels.times[row])
-        for kind, most in enumerate((times, times * layer.labels.label[row])):  # a corrected one counts as no click
-            out[:, kind] += np.bincount(layer.scored.series[part], most, series).astype(np.int64)
+        _add_labels(layer.scored.series[part], layer.scored.row[part], layer.labels.times, layer.labels.label, out)
     return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_labels(
+    series: NDArray[np.int32],
+    row: NDArray[np.int32],
+    times: NDArray[np.int64],
+    label: NDArray[np.int8],
+    out: NDArray[np.int64],
+) -> None:
+    for k in range(series.size):
+        n = abs(times[row[k]])
+        out[series[k], 0] += n
+        out[series[k], 1] += n * label[row[k]]  # a corrected one counts as no click

@@ -138,7 +138,7 @@ class Scoreboard:
             if placed:  # labels mature in order of time, late ones too: those of earlier panes have been counted
                 self.references.begin(panes[first])
             end = ends[first]
-            if placed and end > first + 1:
+            if placed:
                 labels = most_labels(layers[0], first, end, self.references.series)
                 if not self.references.alike(panes[first:end], labels):
                     end = first + 1
@@ -291,7 +291,7 @@ class Scoreboard:
         entries, exact, copies = given.entries[part], given.exact[part], given.copies[part]
         value = None if layer.value is None else layer.value[layer.scored.row[part]]
         stand_for = copies if given.copies.size else None
-        if layer.alone:
+        if layer.alone or (series == series[0]).all():  # as the scores of one giver usually are
             self.users.add(pane, int(series[0]), entries, exact, value, sign, stand_for, served=served)
             return
         for one in np.unique(series).tolist():

@@ -16,23 +16,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from streameval.process.compiling import Compiling, read_kernels
+from streameval.process.compiling import Compiling, Kernel, read_kernels
 from streameval.process.progress import shown
 from streameval.results.publish import Publisher
 from streameval.sources.formats.decode import Decoder
 
 log = logging.getLogger(__name__)
 
-# the kernels that a start compiles (`python -m tests.kernels --record`): for the first batch and, after an empty line, the rest
+# the kernels that a start compiles (`python -m tests.kernels --record`), in parts with an empty line between them: for the first
+# batch, for what follows, for JSON, and for rows of text (CSV, and mapped JSON lines)
 KERNELS = Path(__file__).with_name("kernels.jsonl")
 TELL_SECONDS = 1.0  # before the first report of progress; a start from the cache takes less
 
 Show = Callable[[float | None, str], None]
 
 
-def helped(stop: threading.Event | None = None) -> Compiling:
-    """For a block that compiles kernels as it needs them; see `Compiling`."""
-    return Compiling(read_kernels(KERNELS.read_text()), stop=stop)
+def helped(stop: threading.Event | None = None, json: bool = True, rows: bool = False) -> Compiling:
+    """For a block that compiles kernels as it needs them; see `Compiling`. `json`, `rows`: whether it reads JSON, and rows of text.
+
+    The kernels of what it reads come last: this process needs them first, and helpers begin at the other end.
+    """
+    first, later, of_json, of_rows = kernel_parts()
+    return Compiling([*first, *later, *(of_json if json else ()), *(of_rows if rows else ())], stop=stop)
 
 
 @contextmanager
@@ -48,8 +53,8 @@ def ready_to_read(
     not wait for the others: helpers compile them meanwhile, and JSON goes through the slow decoder until they are ready.
     Raises Interrupted if `stop` is set before the block begins.
     """
-    first, later = (read_kernels(part) for part in KERNELS.read_text().split("\n\n"))
-    with Compiling(first, later, few=0, stop=stop) as compiling:
+    first, later, of_json, _ = kernel_parts()
+    with Compiling(first, [*later, *of_json], few=0, stop=stop) as compiling:
         with _told(compiling, publisher):
             warm_up(True)
             first_start = compiling.begun
@@ -62,6 +67,11 @@ def ready_to_read(
             wanted, decoder.json_kernel = decoder.json_kernel, False
             compiling.go_on(partial(_all_ready, decoder, wanted))
         yield
+
+
+def kernel_parts() -> list[list[Kernel]]:
+    """Those for the first batch, for what follows, for JSON, and for rows of text."""
+    return [read_kernels(part) for part in KERNELS.read_text().split("\n\n")]
 
 
 def _all_ready(decoder: Decoder, json_kernel: bool) -> None:

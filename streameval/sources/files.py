@@ -26,13 +26,15 @@ from streameval.events.views import without_views
 from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
+from streameval.sources.file_format import format_of_file
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow_column import SchemaError
+from streameval.sources.formats.cell_spans import NotPlainError, TextRows
 from streameval.sources.formats.csv import CsvReader, Rows
-from streameval.sources.formats.csv_columns import NotPlainError
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import LineRun
+from streameval.sources.formats.mapped_lines import MappedLines
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
@@ -40,7 +42,6 @@ from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}  # fmt: skip
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last one: from column names
 _Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the dead letters that belong to it
 _MOST_BYTES = 256 << 20  # bytes of lines in a batch: with longer lines it has fewer than `max_events`
@@ -68,7 +69,7 @@ class FileSource(Source):
         self._max_events = max_events
         self._sink = sink
         self._map = ColumnMap(files.columns)
-        self._formats = [_format(path, files.format) for path in self._paths]
+        self._formats = [format_of_file(path, files.format) for path in self._paths]
         self._sizes = [object_store.size(path) for path in self._paths]
         self._done_bytes = 0
         self._at: CountedFile | None = None
@@ -93,6 +94,16 @@ class FileSource(Source):
         for batch in self._delivered(ahead(islice(self._read, self._lookahead.batches), self._decoding)):
             take(batch)
         self._lookahead.took(time.monotonic() - begin, True)
+
+    @property
+    def reads_json(self) -> bool:
+        """Whether a file has JSON lines that are decoded like messages."""
+        return "jsonl" in self._formats and not self._map.active
+
+    @property
+    def reads_rows(self) -> bool:
+        """Whether a file is read as rows of text: CSV, or mapped JSON lines."""
+        return "csv" in self._formats or ("jsonl" in self._formats and self._map.active)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -221,18 +232,34 @@ class FileSource(Source):
                     shared=True,
                 )
             )
-        table, places, problems = json_lines.objects(lines)
+        read = self._decode_members(path, lines, numbers) if self._decoder.reads_cells else None
+        if read is not None:
+            return read
+        table, places, problems = json_lines.objects(lines, self._seen)
         self._refuse(path, [(int(numbers[i]), lines[i], problem) for i, problem in problems.items()])
         if not places:
             return self._emit(self._no_events(), ())
-        for name in table.column_names:
-            if len(self._seen) < json_lines.MOST_FIELDS:
-                self._seen.setdefault(name)
-        for name in self._seen:  # a field that only some events have
-            if name not in table.column_names:
-                table = table.append_column(name, pa.nulls(table.num_rows, pa.string()))
+        self._see(table.column_names)
         at = np.array(places, np.int64)
         return self._decode_table(path, table, numbers[at], lines.take(at))
+
+    def _see(self, names: Sequence[str]) -> None:
+        """Remembers the names of fields of lines."""
+        for name in names:
+            if len(self._seen) < json_lines.MOST_FIELDS:
+                self._seen.setdefault(name)
+
+    def _decode_members(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read | None:
+        """Returns a batch of mapped JSON lines, without an object per line; None if some need one."""
+        try:
+            rows = MappedLines(lines, numbers)
+        except NotPlainError:
+            return None
+        if not len(rows):
+            return None
+        self._see(rows.names)
+        rows.has_also(self._seen)
+        return self._decode_cells(path, rows)
 
     def _read_csv(self, path: Path) -> Iterator[_Read]:
         held: list[Rows] = []
@@ -256,16 +283,19 @@ class FileSource(Source):
             yield self._decode_csv(path, Rows.joined(held))
 
     def _decode_csv(self, path: Path, rows: Rows) -> _Read:
-        if self._decoder.reads_cells:
-            try:
-                batch, letters = self._decoder.csv(rows, self._map, self._rows, topic=object_store.address(path))
-            except (NotPlainError, ConfigError, SchemaError):
-                pass  # faults of columns are reported by reading them as a table
-            else:
-                self._rows += len(rows)
-                values = [rows.lines[letter.offset] for letter in letters]
-                return self._emit(batch, _whole(letters, values, rows.numbers))
-        return self._decode_table(path, rows.table, rows.numbers, rows.lines)
+        read = self._decode_cells(path, rows) if self._decoder.reads_cells else None
+        return read or self._decode_table(path, rows.table, rows.numbers, rows.lines)
+
+    def _decode_cells(self, path: Path, rows: TextRows) -> _Read | None:
+        """Returns a batch of rows of text; None if they must be read as a table, which also reports faults of columns."""
+        try:
+            batch, letters = self._decoder.cells(rows, self._map, self._rows, topic=object_store.address(path))
+        except (NotPlainError, ConfigError, SchemaError):
+            return None
+        self._rows += len(rows)
+        self._refuse(path, rows.bad)
+        values = [rows.lines[letter.offset] for letter in letters]
+        return self._emit(batch, _whole(letters, values, rows.numbers))
 
     def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:
         for table, numbers in rebatched(self._tables(path, kind), self._max_events):
@@ -343,20 +373,6 @@ class FileSource(Source):
             with pyarrow.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield without_views(pa.Table.from_batches([batch]))
-
-
-def _format(path: Path, asked: str) -> str:
-    if object_store.size(path) == 0:
-        raise SourceError(f"{object_store.address(path)}: is empty")
-    if asked != "auto":
-        return asked
-    suffixes = [s.lower() for s in object_store.named(path).suffixes if s not in (".gz", ".zst")]
-    found = _FORMATS.get(suffixes[-1]) if suffixes else None
-    if found is None:
-        raise SourceError(
-            f'{path}: the format cannot be told from the name; set files.format to "jsonl", "csv", "parquet" or "arrow"'
-        )
-    return found
 
 
 def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[LineRun]:

@@ -116,3 +116,25 @@ def test_times_from_all_over_the_centuries_are_counted() -> None:
     panes.add(joiner.table, rows, joiner.fates)
     assert [row[0] for row in panes.state()] == [PANE]
     assert panes.between(PANE, PANE + 1)[READ_CLICKS] == 1
+
+
+def test_sums_of_panes_do_not_depend_on_what_was_asked_before() -> None:
+    rng = np.random.default_rng(3)
+    joiner, catalog = Joiner(JoinPolicy(WINDOW, LATENESS, 86_400_000), shared=True), Catalog()
+    joins = JoinPanes(MINUTE, WINDOW, LATENESS)
+    for step in range(60):
+        at = BASE + step * MINUTE
+        own = at + rng.integers(-9 * MINUTE, MINUTE, 20)
+        events: list[Event] = [Shown(f"{step}-{i}", int(ts)) for i, ts in enumerate(own)]
+        rows, _ = joiner.add(make_batch([*events, Tap(f"{step}-1", at + MINUTE)], catalog, shared=True))
+        joins.add(joiner.table, rows, joiner.fates)
+        if rng.random() < 0.2:
+            joins.forget_before(PANE + max(0, step - int(rng.integers(5, 30))))
+        if rng.random() < 0.1:
+            joins.restore(joins.state())
+        for _ in range(int(rng.integers(0, 4))):
+            start = PANE + step - int(rng.integers(0, 25))
+            end = start + int(rng.integers(0, 30))
+            fresh = JoinPanes(MINUTE, WINDOW, LATENESS)
+            fresh.restore(joins.state())
+            assert joins.between(start, end) == fresh.between(start, end)

@@ -18,6 +18,7 @@ from streameval.settings.tree import Files, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats import lines as json_lines
+from streameval.sources.formats import mapped_lines
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.protocol import SourceError
 from streameval.store import container
@@ -133,6 +134,7 @@ def test_names_that_others_choose_do_not_grow_the_catalog_beyond_its_limits() ->
 
 def test_lines_with_ever_new_fields_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_lines, "MOST_FIELDS", 20)
+    monkeypatch.setattr(mapped_lines, "MOST_COLUMNS", 20)  # of the kernel: at most so many
     path = tmp_path / "events.jsonl"
     files = Files.model_validate({"columns": {"impression_id": "id", "ts": "ts", "user_id": "u", "pclick": "p"}})
     event = {"id": "i", "ts": T0, "u": "u", "p": 0.5}

@@ -13,12 +13,13 @@ from pathlib import Path
 import numba
 import pytest
 
+from streameval import app
 from streameval.app import make_decoder, new_publisher
 from streameval.loop import preparing
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import KERNELS
 from streameval.loop.warmup import _MANY, warm_up
-from streameval.process.compiling import Compiling
+from streameval.process.compiling import Compiling, Kernel
 from streameval.results.snapshot import BEFORE_FIRST
 from streameval.settings.tree import Settings
 from streameval.sources.formats.decode import Decoder
@@ -86,10 +87,11 @@ from numba.core.dispatcher import Dispatcher
 from streameval import app
 from streameval.process.compiling import Compiling, as_line, kernel_of
 from streameval.settings.tree import Settings
-from tests.kernels import STARTED
+from tests.kernels import STARTED, read_rows
 
 with Compiling([], helpers=0) as compiling:
     app._warm_up(Settings.model_validate(STARTED))
+    read_rows()
 ours = [o for o in gc.get_objects() if issubclass(type(o), Dispatcher) and o.py_func.__module__.startswith("streameval")]
 print(len(compiling.compiled))
 for dispatcher in ours:
@@ -113,6 +115,36 @@ def test_helpers_have_a_list_of_what_a_start_compiles() -> None:
     # what is compiled on behalf of NumPy's functions of arrays (numba.vectorize), which are no kernels of this kind
     within = {"eprocess:mixture_root", "eprocess:t_score", "ratio:ratio_of"}
     assert {json.loads(line)[0].rpartition(".")[2] for line in set(listed) - set(needed)} == within
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "parts"),
+    [
+        ("t.jsonl", {}, [0, 1, 2]),
+        ("t.csv", {}, [0, 1, 3]),
+        ("t.jsonl", {"impression_id": "id", "ts": "at"}, [0, 1, 3]),
+        ("t.parquet", {}, [0, 1]),
+    ],
+)
+def test_helpers_of_a_replay_have_the_kernels_of_the_formats_that_it_reads(
+    monkeypatch, tmp_path: Path, name: str, columns: dict[str, str], parts: list[int]
+) -> None:
+    (tmp_path / name).write_bytes(b"{}")
+    given: list[list[Kernel]] = []
+
+    class Stopped(Exception):  # noqa: N818
+        pass
+
+    def compiling(kernels: list[Kernel], stop: object) -> None:
+        given.append(kernels)
+        raise Stopped
+
+    monkeypatch.setattr(preparing, "Compiling", compiling)
+    with pytest.raises(Stopped):
+        app.replay(Settings.model_validate({"files": {"columns": columns}}), [tmp_path / name])
+    every = preparing.kernel_parts()
+    assert given == [[kernel for part in parts for kernel in every[part]]]
+    assert all(every), "else a part is empty"
 
 
 def test_while_a_start_compiles_readers_are_told_how_far_it_is(monkeypatch) -> None:

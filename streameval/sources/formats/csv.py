@@ -22,6 +22,8 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from streameval.events.words64 import equal_bytes, load8, load64, trailing_zeros
+from streameval.sources.formats.cell_spans import CellSpans, NotPlainError
+from streameval.sources.formats.csv_cells import find_cells
 from streameval.sources.formats.json_text import QUOTE
 from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import KEEP
@@ -76,6 +78,18 @@ class Rows:
     def table(self) -> pa.Table:
         """Returns the rows as Arrow parses them, every column as text."""
         return _parse(b"\n".join(self.lines), list(self.names), self.delimiter, len(self))
+
+    def cells(self, columns: Sequence[str]) -> CellSpans:
+        """Returns the cells of some columns. Raises NotPlainError for a column that does not exist."""
+        if not set(columns) <= set(self.names):
+            raise NotPlainError
+        # quotes are removed in place, but the rows must not change
+        text = bytearray(self.lines.text) if self.quoted.any() else self.lines.text
+        spans = np.empty((len(columns), 2, len(self)), np.int32)
+        places = np.array([self.names.index(name) for name in columns], np.int64)
+        address = np.frombuffer(text, np.uint8).ctypes.data
+        find_cells(address, self.lines.bounds, self.stops, self.quoted, places, spans)
+        return CellSpans(text, {name: k for k, name in enumerate(columns)}, spans)
 
     def some(self, rows: Sequence[int]) -> pa.Table:
         """Returns the rows with these indexes."""

@@ -15,7 +15,7 @@ from streameval.events.hashing import hash_at
 from streameval.events.words64 import is_same, load8, load64, store8
 from streameval.sources.formats.decimals import HARD, number
 from streameval.sources.formats.iso_times import iso_ms
-from streameval.sources.formats.json_text import FALSE, QUOTE, SPACE, TRUE
+from streameval.sources.formats.json_text import FALSE, QUOTE, SMALL_T, SPACE, TRUE
 from streameval.sources.formats.pool import Pool, intern
 from streameval.sources.formats.scan_events import integer_of
 from streameval.sources.formats.scan_features import one_hot
@@ -192,7 +192,7 @@ def read_features(
     text: int,
     spans: NDArray[np.int32],
     names: NDArray[np.int64],
-    numeric: NDArray[np.bool_],
+    how: NDArray[np.int8],
     skip_empty: bool,
     entry: NDArray[np.uint64],
     value: NDArray[np.float64],
@@ -202,8 +202,8 @@ def read_features(
     """Reads hashed features of `spans` (int32[columns, 2, n]), row by row; returns their number, or -1 if a number
     cannot be read for certain.
 
-    `names` [columns, 2]: addresses of the start and end of each name; `numeric`: columns of numbers; `skip_empty`: an
-    empty cell is not a feature. entry, value [columns * n]; indptr [n + 1]; `scratch`: a buffer for a name and a cell.
+    `names` [columns, 2]: addresses of the start and end of each name; `how` [columns]: 0 a word, 1 a number, 2 true or
+    false; `skip_empty`: an empty cell is not a feature. entry, value [columns * n]; indptr [n + 1]; `scratch`: a buffer for a name and a cell.
     """
     used = 0
     indptr[0] = 0
@@ -211,9 +211,11 @@ def read_features(
     for row in range(indptr.size - 1):
         for k in range(len(names)):
             begin, end = text + spans[k, 0, row], text + spans[k, 1, row]
-            if begin == end and (skip_empty or numeric[k]):
+            if begin == end and (skip_empty or how[k] > 0):
                 continue
-            if numeric[k]:
+            if how[k] == 2:
+                entry[used], value[used] = hash_at(names[k, 0], names[k, 1]), 1.0 if load8(begin) == SMALL_T else 0.0
+            elif how[k] == 1:
                 outcome, i, x = number(begin, end)
                 if outcome == HARD or i != end:
                     return -1

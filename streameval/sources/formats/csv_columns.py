@@ -1,5 +1,5 @@
-"""Rows of CSV text to columns by kernels (`csv_cells`), without Arrow in between: the same result as `arrow`, in a
-fraction of the time.
+"""Rows of CSV text, and of mapped JSON lines, to columns by kernels (`csv_cells`), without Arrow in between: the same
+result as `arrow`, in a fraction of the time.
 
 Cells that a kernel cannot read for certain are read separately in the way of an entire column without kernels
 (`arrow.Getter`), which also describes what is wrong with them. So the two can differ only in speed.
@@ -19,61 +19,41 @@ from streameval.events.words64 import PADDING
 from streameval.sources.formats import csv_cells
 from streameval.sources.formats.arrow import Getter
 from streameval.sources.formats.arrow_column import flat
-from streameval.sources.formats.csv import Rows
+from streameval.sources.formats.cell_spans import (
+    IS_INTEGER,
+    IS_LARGE,
+    IS_REAL,
+    IS_TEXT,
+    IS_TRUTH,
+    NotPlainError,
+    TextRows,
+)
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.pool import Pool
 from streameval.sources.formats.raw import IDS, ByVersion
 from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.formats.texts import Ids, Words
 
-
-class NotPlainError(Exception):
-    """These rows must be read by Arrow."""
-
-
-class CellSpans:
-    """The positions of the cells of some columns."""
-
-    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
-        """Raises NotPlainError for a column that does not exist."""
-        if not set(columns) <= set(rows.names):
-            raise NotPlainError
-        self.n = len(rows)
-        # quotes are removed in place, but the rows must not change
-        self._bytes = bytearray(rows.lines.text) if rows.quoted.any() else rows.lines.text
-        self.text = np.frombuffer(self._bytes, np.uint8).ctypes.data  # the address
-        self._number = {name: k for k, name in enumerate(columns)}
-        self._spans = np.empty((len(columns), 2, self.n), np.int32)
-        places = np.array([rows.names.index(name) for name in columns], np.int64)
-        csv_cells.find_cells(self.text, rows.lines.bounds, rows.stops, rows.quoted, places, self._spans)
-
-    def spans(self, column: str) -> NDArray[np.int32]:
-        """Returns [2, n]: start and end of each cell of a column."""
-        return self._spans[self._number[column]]
-
-    def several(self, columns: Sequence[str]) -> NDArray[np.int32]:
-        """Returns the same for several columns, [columns, 2, n]."""
-        return self._spans[[self._number[name] for name in columns]]
-
-    def words(self, codes: NDArray[np.int64], pool: Pool) -> Words:
-        """Returns a column from the codes of its words."""
-        return pool.column(codes, 0, self._bytes)
-
-    def texts(self, column: str, rows: NDArray[np.int64] | None = None) -> pa.Array:
-        """Returns the cells of a column as Arrow text, all or those of some rows."""
-        spans = self.spans(column)
-        rows = np.arange(self.n) if rows is None else rows
-        data = np.empty(int((spans[1, rows] - spans[0, rows]).sum()), np.uint8)
-        ends = np.zeros(rows.size + 1, np.int32)
-        csv_cells.copy_cells(self.text, spans, rows, ends, data)
-        return pa.StringArray.from_buffers(rows.size, pa.py_buffer(ends), pa.py_buffer(data))
+_INTEGERS = IS_TEXT | IS_INTEGER | IS_LARGE
+_NUMBERS = _INTEGERS | IS_REAL
+_BY_TYPE = {
+    "text": _INTEGERS, "time": _INTEGERS, "values": _INTEGERS | IS_TRUTH, "label": _NUMBERS | IS_TRUTH, "features": _NUMBERS | IS_TRUTH,
+}  # fmt: skip
+_ONE_HOT, _NUMBER, _TRUTH = range(3)  # how a feature's column is read
 
 
 class CellGetter(Getter):
-    """Takes the contract's columns from rows of CSV text."""
+    """Takes the contract's columns from rows of text."""
 
     def __init__(
-        self, rows: Rows, mapping: ColumnMap, first_row: int, dimensions: Collection[str], *, hashed: bool, names: bool
+        self,
+        rows: TextRows,
+        mapping: ColumnMap,
+        first_row: int,
+        dimensions: Collection[str],
+        *,
+        hashed: bool,
+        names: bool,
     ) -> None:
         """`first_row`: the number of the first row over all files; `hashed`: features are needed, `names`: ids are
         needed as text.
@@ -82,6 +62,8 @@ class CellGetter(Getter):
         """
         self._rows, self._mapping = rows, mapping
         columns = mapping.plain(rows.names)
+        if not set(columns.values()) <= set(rows.names):  # even if nobody reads what is made of them
+            raise NotPlainError
         self._all: Collection[str] = columns.keys()
         features = [name for name in columns if name.startswith("features.")]
         self._any_feature = bool(features)
@@ -92,8 +74,11 @@ class CellGetter(Getter):
         self._of = {name: column for name, column in columns.items() if name in kept}  # the cells of a field
         objects = [name for name in FIELDS.keys() - kept if name in columns]  # an entire map, as JSON
         need = mapping.needs()
-        self._cells = CellSpans(rows, sorted({*self._of.values(), *objects, *need}))
-        given = {name: pa.chunked_array([self._cells.texts(name)]) for name in sorted(need)}
+        self._cells = rows.cells(sorted({*self._of.values(), *objects, *need}))
+        for name, column in self._of.items():
+            if self._cells.kind(column) & ~_BY_TYPE.get(FIELDS[name.split(".")[0]].type, _NUMBERS):
+                raise NotPlainError
+        given = {name: pa.chunked_array([self._cells.values(name)]) for name in sorted(need)}
         self._made = mapping.make(pa.table({"": pa.nulls(len(rows))} | given), first_row) if mapping.active else {}
         table = pa.table(self._made)
         made = {name: flat(name, column) for name, column in zip(table.column_names, table.columns, strict=True)}
@@ -182,7 +167,7 @@ class CellGetter(Getter):
         if not mine:
             return None, np.ones(self._n, bool)
         mapped = self._mapping.active
-        numeric = np.array([self._mapping.numeric(self._of[name]) for name in mine], np.bool_)
+        how = np.array([self._how(self._of[name]) for name in mine], np.int8)
         encoded = [name[len("features.") :].encode() for name in mine]
         known = np.frombuffer(b"".join(encoded) + PADDING, np.uint8)
         bounds = np.zeros((len(mine), 2), np.int64)
@@ -196,7 +181,7 @@ class CellGetter(Getter):
             self._cells.text,
             spans,
             bounds + known.ctypes.data,
-            numeric,
+            how,
             mapped,
             entry,
             value,
@@ -238,6 +223,15 @@ class CellGetter(Getter):
                 out[rows] = rest.numbers(name)
             self._record_problems(rest, rows)
         return out
+
+    def _how(self, column: str) -> int:
+        """Returns how a column of features is read."""
+        kind, written = self._cells.kind(column), self._mapping.textual(column)
+        if kind & IS_TEXT:
+            return _NUMBER if self._mapping.numeric(column) else _ONE_HOT
+        if written and kind & IS_REAL:  # Arrow has its own form
+            raise NotPlainError
+        return _ONE_HOT if written else _TRUTH if kind & IS_TRUTH else _NUMBER
 
     def _rest(self, name: str, rows: NDArray[np.int64]) -> Getter:
         """Returns the cells of some rows, for Arrow."""

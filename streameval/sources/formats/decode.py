@@ -18,7 +18,7 @@ from streameval.sources.formats import arrow as decode_arrow
 from streameval.sources.formats import read_json
 from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.arrow_stream import read_stream
-from streameval.sources.formats.csv import Rows
+from streameval.sources.formats.cell_spans import TextRows
 from streameval.sources.formats.csv_columns import CellGetter
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Assembled, CheckRules, RawEvents, Rejection, Wants, assemble
@@ -125,11 +125,13 @@ class Decoder:
 
     @property
     def reads_cells(self) -> bool:
-        """Whether `csv` can read CSV: features as dicts are only available through Arrow."""
+        """Whether `cells` can read rows of text: features as dicts are only available through Arrow."""
         return self._wanted.kernel and not self._dicts
 
-    def csv(self, rows: Rows, mapping: ColumnMap, first_row: int, *, topic: str) -> tuple[Batch, list[DeadLetter]]:
-        """Decodes rows of CSV text; the first one has number `first_row` over all files.
+    def cells(
+        self, rows: TextRows, mapping: ColumnMap, first_row: int, *, topic: str
+    ) -> tuple[Batch, list[DeadLetter]]:
+        """Decodes rows of CSV text, or mapped JSON lines; the first one has number `first_row` over all files.
 
         Raises ConfigError, decode_arrow.SchemaError, and NotPlainError if only Arrow can read the columns.
         """

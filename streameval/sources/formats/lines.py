@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -85,9 +85,9 @@ def _long(stream: io.BufferedIOBase, head: bytes, keep: int) -> tuple[bytes, int
     return b"".join(parts)[: min(size, keep)], size, rest
 
 
-def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Rejection]]:
+def objects(texts: Sequence[bytes], known: Iterable[str] = ()) -> tuple[pa.Table, list[int], dict[int, Rejection]]:
     """Returns (one row per line that is an object, the index of each row's line, the problem of every other line by
-    index).
+    index). `known`: names of columns that the table has in any case.
 
     A column whose values do not share a type becomes text: strings unchanged, anything else as JSON. Raises SourceError
     for more than `MOST_FIELDS` columns.
@@ -96,22 +96,31 @@ def objects(texts: Sequence[bytes]) -> tuple[pa.Table, list[int], dict[int, Reje
     places: list[int] = []
     problems: dict[int, Rejection] = {}
     for place, text in enumerate(texts):
-        try:
-            row = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            problems[place] = ("malformed", "", f"not JSON: {str(error)[:200]}")
-            continue
-        if not isinstance(row, dict):
-            problems[place] = ("wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}")
-        elif has_surrogate(text, row):
-            problems[place] = ("malformed", "", "a string holds a lone surrogate, which is not text")
-        else:
+        row = object_of(text)
+        if isinstance(row, dict):
             rows.append(row)
             places.append(place)
+        else:
+            problems[place] = row
     names = dict.fromkeys(name for row in rows for name in row)
     if len(names) > MOST_FIELDS:
         raise SourceError(f"the lines have {len(names)} different fields: at most {MOST_FIELDS} can be columns")
-    return pa.table({name: column_of([row.get(name) for row in rows]) for name in names}), places, problems
+    names |= dict.fromkeys(known)
+    columns = {name: column_of([row.get(name) for row in rows]) for name in names}
+    return pa.table(columns or {"": pa.nulls(len(rows))}), places, problems  # without a column a table has no rows
+
+
+def object_of(text: bytes) -> dict[str, Any] | Rejection:
+    """Returns the object that a line is, or why it is none."""
+    try:
+        row = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return "malformed", "", f"not JSON: {str(error)[:200]}"
+    if not isinstance(row, dict):
+        return "wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}"
+    if has_surrogate(text, row):
+        return "malformed", "", "a string holds a lone surrogate, which is not text"
+    return row
 
 
 def column_of(values: list[Any]) -> pa.Array:

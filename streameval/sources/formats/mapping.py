@@ -137,6 +137,10 @@ class ColumnMap:
         """Whether a feature, by its column's name, is a number written as text."""
         return isinstance(self._features, dict) and _matches(name, _globs(self._features.get("numeric", [])))
 
+    def textual(self, name: str) -> bool:
+        """Whether a feature, by its column's name, is text even if it is written as a number."""
+        return isinstance(self._features, dict) and _matches(name, _globs(self._features.get("text", [])))
+
     def needs(self) -> set[str]:
         """Returns the columns that `make` reads."""
         return {name for _, spec in self._specs() if not _is_plain(spec) for name in _read_by(spec)}

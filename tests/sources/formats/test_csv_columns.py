@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streameval.sources.formats import decode as module
-from streameval.sources.formats.csv_columns import CellSpans
+from streameval.sources.formats.cell_spans import CellSpans
 from tests.fuzz.laws import Form, check_file_kernel, given_by
 from tests.fuzz.strategies import T0, bent
 
