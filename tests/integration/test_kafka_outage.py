@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streameval.sources.kafka.source import open_reader
+from streameval.sources.protocol import DeadLetter
+from tests.ports import free_port
+
 SCRIPT = Path(__file__).with_name("group_watcher.py")
 TOPIC = "impressions"
 PATIENCE = 120.0
@@ -61,3 +65,63 @@ def test_a_group_is_described_again_after_an_outage_in_which_it_was_asked_for(ow
     finally:
         watcher.process.kill()
         watcher.process.communicate()
+
+
+def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
+    own_kafka, launcher, laboratory, client, impressions, drain
+):
+    """kafka-python looked at the addresses that it had last heard of, for good."""
+    address = launcher("start", str(own_kafka))
+    moved = f"127.0.0.1:{free_port()}"
+    lab = laboratory(address, client)
+    lab.create(lab.impressions, lab.clicks, lab.dead, partitions=1)
+    lab.write(lab.impressions, impressions(0, 10))
+    settings = lab.settings(bootstrap_servers=f"{address},{moved}")
+    source, letters = lab.source(settings), lab.dead_letters(settings)
+    letters.write([DeadLetter(b"before", "malformed", "", "", "impressions", 0, 0)])
+    letters.flush()
+    arrived = drain(source, 10)
+    launcher("stop", str(own_kafka))
+    properties = own_kafka / "server.properties"
+    properties.write_text(properties.read_text().replace(address, moved))
+    letters.write([DeadLetter(b"during", "malformed", "", "", "impressions", 0, 1)])
+    launcher("start", str(own_kafka))
+    laboratory(moved, client).write(lab.impressions, impressions(10, 5))
+    drain(source, 15, arrived)
+    letters.flush()
+    assert source.connected()
+
+
+class Nobody:
+    """An owner without any state."""
+
+    def assigned(self, places):
+        return {}
+
+    def topic_ids(self):
+        return {}
+
+    def revoked(self, places): ...
+
+    def lost(self, places): ...
+
+
+def test_a_broker_that_goes_away_just_before_the_group_is_joined_ends_nothing(
+    own_kafka, launcher, laboratory, client, impressions
+):
+    lab = laboratory(launcher("start", str(own_kafka)), client)
+    lab.create(lab.impressions, partitions=1)
+    lab.write(lab.impressions, impressions(0, 3))
+    reader = open_reader(lab.settings())
+    deadline = time.monotonic() + PATIENCE
+    while lab.impressions not in reader.partition_counts([lab.impressions], 20.0):
+        assert time.monotonic() < deadline
+    launcher("stop", str(own_kafka))
+    reader.subscribe([lab.impressions], Nobody(), committed=False)
+    assert reader.poll(0.5, 10) == []
+    launcher("start", str(own_kafka))
+    found = []
+    while len(found) < 3:
+        found += [offset for run in reader.poll(0.2, 10) for offset in run.offsets]
+        assert time.monotonic() < deadline + PATIENCE
+    reader.close()

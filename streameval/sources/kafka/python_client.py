@@ -38,11 +38,32 @@ RESERVED = {
 def never_create(consumer: Any) -> None:
     """Keeps the client from creating topics: 3.0.12 does not pass `allow_auto_create_topics` to its metadata requests,
     so a reader would recreate a deleted topic, with the brokers' default number of partitions. Private names are used
-    only here, in `unhurried` and in `drop`.
+    only here and in the three functions below.
     """
     config = getattr(getattr(consumer, "_cluster", None), "config", None)
     if isinstance(config, dict):
         config["allow_auto_create_topics"] = False
+
+
+def find_again(client: Any) -> None:
+    """Has a consumer, a producer or an admin client ask the bootstrap servers while it cannot connect to any broker: 3.0.12
+    knows only the addresses of the last answer, and looks for a cluster that has moved forever.
+    """
+    net = getattr(client, "_client", None) or getattr(getattr(client, "_sender", None), "_client", None)
+    manager = getattr(net, "_manager", None)
+    failing = getattr(manager, "_backoff", None)
+    if manager is None or failing is None:
+        return
+    of_brokers = manager.least_loaded_node
+
+    def node() -> Any:
+        known = of_brokers()
+        if any(broker.node_id not in failing for broker in manager.cluster.brokers()):
+            return known
+        bootstrap = (one.node_id for one in manager.cluster.bootstrap_brokers())
+        return next((one for one in bootstrap if manager.connection_delay(one) == 0), known)
+
+    manager.least_loaded_node = node
 
 
 def unhurried(producer: Any) -> None:

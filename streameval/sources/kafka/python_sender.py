@@ -9,7 +9,15 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka import errors as kafka_errors
 
 from streameval.sources.kafka.options import START_TIMEOUT, check_options, no_broker
-from streameval.sources.kafka.python_client import RESERVED, drop, make_client, oauth_options, shared_options, unhurried
+from streameval.sources.kafka.python_client import (
+    RESERVED,
+    drop,
+    find_again,
+    make_client,
+    oauth_options,
+    shared_options,
+    unhurried,
+)
 from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.protocol import SourceError
 
@@ -85,6 +93,7 @@ class KafkaPythonSender(Sender):
         try:
             made = make_client(KafkaProducer, options, self._client_options)
             unhurried(made)
+            find_again(made)
             return made
         except kafka_errors.KafkaError as error:
             raise no_broker(self._bootstrap_servers, timeout, self._redacted(error)) from None
