@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -25,10 +29,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 class Watcher:
     """tests/integration/group_watcher.py as a process."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *seconds: str) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, address, TOPIC], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            [sys.executable, SCRIPT, address, TOPIC, *seconds], stdin=pipe, stdout=pipe, stderr=pipe, text=True
         )
 
     def ask(self, what: str) -> object:
@@ -63,6 +67,36 @@ def test_a_group_is_described_again_after_an_outage_in_which_it_was_asked_for(ow
         launcher("start", str(own_kafka))
         watcher.until("members", ["etl"])
     finally:
+        watcher.process.kill()
+        watcher.process.communicate()
+
+
+def test_a_group_may_be_asked_for_while_its_broker_is_slow(own_kafka, launcher):
+    """On a busy machine, too, a request that had timed out ended the process (here within a minute, more often than not)."""
+    address = launcher("start", str(own_kafka))
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(PATIENCE)
+    watcher, broker, over = Watcher(address, "0.3"), int((own_kafka / "pid").read_text()), threading.Event()
+
+    def hang() -> None:
+        luck = random.Random(1)
+        while not over.is_set():
+            os.kill(broker, signal.SIGSTOP)
+            time.sleep(luck.uniform(0.1, 0.9))
+            os.kill(broker, signal.SIGCONT)
+            time.sleep(luck.uniform(0.05, 0.9))
+
+    hanging = threading.Thread(target=hang)
+    try:
+        watcher.until("members", ["etl"])
+        hanging.start()
+        end = time.monotonic() + 45.0
+        while time.monotonic() < end:
+            watcher.ask("members")
+    finally:
+        over.set()
+        if hanging.ident is not None:
+            hanging.join()
         watcher.process.kill()
         watcher.process.communicate()
 
