@@ -522,7 +522,12 @@ def _tables() -> list[Json]:
                         least=110,
                     ),
                     Column("attribution window", f"max by (instance) ({of('attribution_window_seconds')})", "s"),
-                    Column("restarts", f"max by (instance) (increase({of('restarts_total')}[$__range]))", "short", 0),
+                    Column(
+                        "restarts",
+                        f"max by (instance) (changes({of('start_timestamp_seconds')}[$__range]))",
+                        "short",
+                        0,
+                    ),
                     Column("partitions", f"count by (instance) ({of('watermark_timestamp_seconds')})", "none"),
                     Column(
                         "without checkpoint",

@@ -130,7 +130,7 @@ class Loop:
                 "broker": source.connected(),
                 "assigned": assigned,
                 "caught_up": assigned and _caught_up(lag),
-                "topics": not unpaired,
+                "topics": not unpaired and not source.missing(),
             },
             checkpoints=None if self.keeper is None else self.keeper.state(),
             history=None if self.keeper is None else self.keeper.history_state(),

@@ -96,6 +96,13 @@ def test_readiness_needs_an_assignment() -> None:
     assert loop.publisher.latest().ready == {"broker": True, "assigned": False, "caught_up": False, "topics": True}
 
 
+def test_readiness_needs_topics_that_exist() -> None:
+    loop = loop_over([batch(0)])
+    loop.source.missing = lambda: frozenset({"clicks"})
+    loop.publish()
+    assert not loop.publisher.latest().ready["topics"]
+
+
 def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that comes first and fast, a backlog after a restart, is not the whole traffic."""
     looked: list[list[int]] = []

@@ -179,6 +179,10 @@ class Source(ABC):
         """Returns the partitions of an input that are not read, because the other one lacks them; no entry: none."""
         return {}
 
+    def missing(self) -> frozenset[str]:
+        """Returns the inputs that do not exist, or no longer."""
+        return frozenset()
+
     def strangers(self) -> Mapping[str, int]:
         """Partitions that a program which is none of ours reads in our place, by who it is; no entry: none."""
         return {}

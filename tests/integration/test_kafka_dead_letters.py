@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import threading
+import time
+from pathlib import Path
 
+import pytest
+from kafka import KafkaProducer
+
+from streameval.settings.tree import Kafka
+from streameval.sources.kafka import dead_letters
 from streameval.sources.protocol import DeadLetter, SourceError
 
 
@@ -59,3 +66,79 @@ def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client):
     with pytest.raises(SourceError, match=r"not delivered|no broker answered"):
         store()
     lab.forget(sink)
+
+
+@pytest.fixture
+def away(own_kafka, launcher, laboratory, client):
+    """A laboratory, with a letter stored, and what takes its broker away."""
+    lab = laboratory(launcher("start", str(own_kafka)), client)
+    lab.create(lab.dead)
+    sink = lab.dead_letters(lab.settings())
+    sink.write([letter(b"before")])
+    sink.flush()
+    return lab, sink, lambda: launcher("stop", str(own_kafka)), lambda: launcher("start", str(own_kafka))
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_stop_without_a_broker_does_not_wait_for_letters(away, caplog):
+    """It waited for 150 s, ended with an error then, and no report was written."""
+    _, sink, leave, _ = away
+    leave()
+    sink.write([letter(b"x")])
+    begin = time.monotonic()
+    sink.close()
+    assert time.monotonic() - begin < 60
+    assert [one.levelname for one in caplog.records if "dead letters are lost" in one.message] == ["ERROR"]
+    assert not producers()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["kafka-python"])  # the other one's own limit cannot be lowered without setting ours
+def test_letters_wait_for_longer_than_the_client_tries_by_itself(away, monkeypatch):
+    lab, first, leave, come_back = away
+    monkeypatch.setitem(KafkaProducer.DEFAULT_CONFIG, "delivery_timeout_ms", 1_500)
+    sink = lab.dead_letters(lab.settings(client_options={"request_timeout_ms": 1_000}))
+    sink.write([letter(b"connected")])
+    sink.flush()
+    leave()
+    sink.write([letter(b"waits")])
+    time.sleep(6.0)
+    come_back()
+    sink.flush()
+    assert sorted(value for value, _, _ in lab.read(lab.dead, 3)) == [b"before", b"connected", b"waits"]
+    first.close()
+
+
+def test_the_limit_of_librdkafka_is_set_aside_for_letters(monkeypatch):
+    given = {}
+    monkeypatch.setattr(dead_letters, "open_sender", lambda client, servers, options, oauth: given.update(options))
+    dead_letters.KafkaDeadLetters(Kafka())
+    assert given == {"message.timeout.ms": 0}
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["kafka-python"])
+def test_a_letter_that_waits_for_a_broker_costs_nothing(away):
+    """kafka-python's thread looked for its broker 1,000 times a second, for up to a core."""
+    _, sink, leave, _ = away
+    leave()
+    sink.write([letter(bytes([i]), i) for i in range(50)])
+    time.sleep(5.0)
+    (thread,) = producers()
+    before = switches(thread)
+    time.sleep(4.0)
+    assert switches(thread) - before < 400
+
+
+def producers() -> list[threading.Thread]:
+    """The threads of kafka-python's producers."""
+    return [one for one in threading.enumerate() if one.name.endswith("-network-thread")]
+
+
+def switches(thread: threading.Thread) -> int:
+    """How often a thread has waited."""
+    status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from streameval.sources.kafka.source import open_reader
+from streameval.sources.protocol import DeadLetter
+from tests.ports import free_port
 
 SCRIPT = Path(__file__).with_name("group_watcher.py")
 TOPIC = "impressions"
@@ -21,10 +29,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 class Watcher:
     """tests/integration/group_watcher.py as a process."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *seconds: str) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, address, TOPIC], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            [sys.executable, SCRIPT, address, TOPIC, *seconds], stdin=pipe, stdout=pipe, stderr=pipe, text=True
         )
 
     def ask(self, what: str) -> object:
@@ -61,3 +69,93 @@ def test_a_group_is_described_again_after_an_outage_in_which_it_was_asked_for(ow
     finally:
         watcher.process.kill()
         watcher.process.communicate()
+
+
+def test_a_group_may_be_asked_for_while_its_broker_is_slow(own_kafka, launcher):
+    """On a busy machine, too, a request that had timed out ended the process; here in some runs within the minute, not in all."""
+    address = launcher("start", str(own_kafka))
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(PATIENCE)
+    watcher, broker, over = Watcher(address, "0.3"), int((own_kafka / "pid").read_text()), threading.Event()
+
+    def hang() -> None:
+        luck = random.Random(1)
+        while not over.is_set():
+            os.kill(broker, signal.SIGSTOP)
+            time.sleep(luck.uniform(0.1, 0.9))
+            os.kill(broker, signal.SIGCONT)
+            time.sleep(luck.uniform(0.05, 0.9))
+
+    hanging = threading.Thread(target=hang)
+    try:
+        watcher.until("members", ["etl"])
+        hanging.start()
+        end = time.monotonic() + 45.0
+        while time.monotonic() < end:
+            watcher.ask("members")
+    finally:
+        over.set()
+        if hanging.ident is not None:
+            hanging.join()
+        watcher.process.kill()
+        watcher.process.communicate()
+
+
+def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
+    own_kafka, launcher, laboratory, client, impressions, drain
+):
+    """kafka-python looked at the addresses that it had last heard of, for good."""
+    address = launcher("start", str(own_kafka))
+    moved = f"127.0.0.1:{free_port()}"
+    lab = laboratory(address, client)
+    lab.create(lab.impressions, lab.clicks, lab.dead, partitions=1)
+    lab.write(lab.impressions, impressions(0, 10))
+    settings = lab.settings(bootstrap_servers=f"{address},{moved}")
+    source, letters = lab.source(settings), lab.dead_letters(settings)
+    letters.write([DeadLetter(b"before", "malformed", "", "", "impressions", 0, 0)])
+    letters.flush()
+    arrived = drain(source, 10)
+    launcher("stop", str(own_kafka))
+    properties = own_kafka / "server.properties"
+    properties.write_text(properties.read_text().replace(address, moved))
+    letters.write([DeadLetter(b"during", "malformed", "", "", "impressions", 0, 1)])
+    launcher("start", str(own_kafka))
+    laboratory(moved, client).write(lab.impressions, impressions(10, 5))
+    drain(source, 15, arrived)
+    letters.flush()
+    assert source.connected()
+
+
+class Nobody:
+    """An owner without any state."""
+
+    def assigned(self, places):
+        return {}
+
+    def topic_ids(self):
+        return {}
+
+    def revoked(self, places): ...
+
+    def lost(self, places): ...
+
+
+def test_a_broker_that_goes_away_just_before_the_group_is_joined_ends_nothing(
+    own_kafka, launcher, laboratory, client, impressions
+):
+    lab = laboratory(launcher("start", str(own_kafka)), client)
+    lab.create(lab.impressions, partitions=1)
+    lab.write(lab.impressions, impressions(0, 3))
+    reader = open_reader(lab.settings())
+    deadline = time.monotonic() + PATIENCE
+    while lab.impressions not in reader.partition_counts([lab.impressions], 20.0):
+        assert time.monotonic() < deadline
+    launcher("stop", str(own_kafka))
+    reader.subscribe([lab.impressions], Nobody(), committed=False)
+    assert reader.poll(0.5, 10) == []
+    launcher("start", str(own_kafka))
+    found = []
+    while len(found) < 3:
+        found += [offset for run in reader.poll(0.2, 10) for offset in run.offsets]
+        assert time.monotonic() < deadline + PATIENCE
+    reader.close()

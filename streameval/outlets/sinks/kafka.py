@@ -33,7 +33,7 @@ class KafkaMessages(Sink):
         try:
             if self._sender is None:
                 k = self._kafka
-                self._sender = open_sender(k.client, k.bootstrap_servers, k.client_options)
+                self._sender = open_sender(k.client, k.bootstrap_servers, k.client_options, k.oauth)
             for pane in panes:
                 for row in pane.rows:
                     self._sender.send(self._topic, encoded_row("result", row, RESULT_TIMES), result_key(row).encode())

@@ -23,6 +23,8 @@ CONSUMER_ONLY = (
     "isolation.level", "check.crcs",
 )  # fmt: skip
 
+FULL_TIMEOUT = 300.0  # seconds that a full queue may take to have room again
+
 
 class ConfluentSender(Sender):
     """Sends with confluent-kafka."""
@@ -79,12 +81,18 @@ class ConfluentSender(Sender):
                 self._undelivered(topic, error.str(), refused if too_large else None)
 
         place = {} if partition is None else {"partition": partition}
+        deadline = time.monotonic() + FULL_TIMEOUT
         while True:
             try:
                 self._producer.produce(topic, value, key, headers=list(headers), on_delivery=delivered, **place)
                 break
-            except BufferError:  # full: wait for deliveries; they fail, and make room, after message.timeout.ms
+            except BufferError:  # full: wait for deliveries
                 self._producer.poll(0.1)
+                if time.monotonic() > deadline:
+                    raise SourceError(
+                        f'topic "{topic}": no message was delivered for {FULL_TIMEOUT:.0f} s, and no more can wait'
+                        f"{f' ({self._last_error})' if self._last_error else ''}; check that the brokers run"
+                    ) from None
         self._sent += 1
         if self._sent % 1_000 == 0:
             self._producer.poll(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -13,8 +15,10 @@ from confluent_kafka.admin import AdminClient
 from streameval.sources.kafka.confluent_client import with_oauth
 from streameval.sources.kafka.confluent_sender import CONSUMER_ONLY
 from streameval.sources.kafka.topics import Describer, GroupMember, Topic, known_id
+from streameval.sources.protocol import Place
 
 _ASK_TIMEOUT = 3.0  # seconds
+_HEAD, _LENGTH, _COUNT = struct.Struct(">hi"), struct.Struct(">h"), struct.Struct(">i")
 
 
 class ConfluentDescriber(Describer):
@@ -52,25 +56,38 @@ class ConfluentDescriber(Describer):
     def members(self, group: str) -> Iterable[GroupMember]:
         if self._made is None or not self._tells_ids:  # the embedded broker describes no groups
             return ()
+        # not describe_consumer_groups: librdkafka 2.16 ends the process (an assertion, a use after free) when a broker
+        # answers after such a request has timed out, which takes no more than a busy machine
         try:
-            found = self._made.describe_consumer_groups([group], request_timeout=_ASK_TIMEOUT)[group]
-            members = found.result(_ASK_TIMEOUT + 1.0).members
-        except (KafkaException, FutureTimeoutError):
-            # librdkafka 2.16 ends the process (an assertion, a use after free) when the coordinator of a group comes up
-            # after such a request has timed out; and the coordinator that it knew before an outage stays down for it
-            self._made = None
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                found = self._made.list_groups(group, timeout=_ASK_TIMEOUT)
+        except KafkaException:
             return ()
         return [
-            GroupMember(
-                one.client_id,
-                one.host,
-                frozenset((place.topic, place.partition) for place in one.assignment.topic_partitions),
-            )
-            for one in members
+            GroupMember(one.client_id, one.client_host, _places(one.assignment))
+            for of_group in found
+            for one in of_group.members
         ]
 
     def close(self) -> None:
         self._made = None  # librdkafka ends with the last reference
+
+
+def _places(assignment: bytes) -> frozenset[Place]:
+    """What a member was given, of ConsumerProtocolAssignment: the version, and of each topic its name and its partitions."""
+    if len(assignment) < _HEAD.size:  # nothing, while the group rebalances
+        return frozenset()
+    (_, topics), at, found = _HEAD.unpack_from(assignment), _HEAD.size, set()
+    for _ in range(topics):
+        (length,) = _LENGTH.unpack_from(assignment, at)
+        at += _LENGTH.size
+        topic = assignment[at : at + length].decode()
+        at += length
+        (count,) = _COUNT.unpack_from(assignment, at)
+        at += _COUNT.size
+        found |= {(topic, partition) for partition in struct.unpack_from(f">{count}i", assignment, at)}
+        at += 4 * count
+    return frozenset(found)
 
 
 def _result(answer: Future[Any]) -> Topic | None:

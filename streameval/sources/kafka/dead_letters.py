@@ -14,25 +14,28 @@ from functools import partial
 
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka.writer import FLUSH_TIMEOUT, open_sender
-from streameval.sources.protocol import DeadLetter, DeadLetterSink
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 
 log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT = 10.0  # seconds; the rest of a stop has its own deadlines
+# A letter waits for the brokers for as long as they are away: the clients' own limits, 5 and 2 minutes, ended the process.
+_PATIENT = {"confluent": {"message.timeout.ms": 0}, "kafka-python": {"delivery_timeout_ms": 2**31 - 1}}
 
 
 class KafkaDeadLetters(DeadLetterSink):
     """Writes to `kafka.dead_letter_topic`; with "" it drops the letters.
 
-    A queue of up to 64 MB decouples `write` from the broker; when it is full, `write` waits. Letters that could not be
-    delivered (after 2 to 5 minutes of trying) raise SourceError, at the latest in `flush`.
+    A queue of up to 64 MB (32 MB with kafka-python) decouples `write` from the broker; when it is full, `write` waits. A
+    letter that the brokers refuse raises SourceError, at the latest in `flush`; so does a queue that stays full.
     """
 
     def __init__(self, settings: Kafka) -> None:
         self._topic = settings.dead_letter_topic
         self._sender = None
         if self._topic:
-            self._sender = open_sender(
-                settings.client, settings.bootstrap_servers, settings.client_options, settings.oauth
-            )
+            options = {**_PATIENT[settings.client], **settings.client_options}
+            self._sender = open_sender(settings.client, settings.bootstrap_servers, options, settings.oauth)
         self._refused: deque[DeadLetter] = deque()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
@@ -48,21 +51,27 @@ class KafkaDeadLetters(DeadLetterSink):
         self._write_refused()
 
     def flush(self) -> None:
-        if self._sender is None:
-            return
-        self._sender.flush(FLUSH_TIMEOUT)
-        if self._refused:
-            self._write_refused()
-            self._sender.flush(FLUSH_TIMEOUT)
+        self._flush(FLUSH_TIMEOUT)
 
     def close(self) -> None:
+        """Nothing can be done any more about letters that are not delivered now: that is an error in the log."""
         sender = self._sender
         if sender is not None:
             try:
-                self.flush()
+                self._flush(CLOSE_TIMEOUT)
+            except SourceError as error:
+                log.error("dead letters are lost: %s", error)
             finally:
                 self._sender = None
                 sender.close()
+
+    def _flush(self, timeout: float) -> None:
+        if self._sender is None:
+            return
+        self._sender.flush(timeout)
+        if self._refused:
+            self._write_refused()
+            self._sender.flush(timeout)
 
     def _write_refused(self) -> None:
         while self._refused and self._sender is not None:

@@ -22,6 +22,7 @@ TUNING: dict[str, Any] = {
     "metadata_max_age_ms": 30_000,
     "reconnect_backoff_max_ms": 2_000,
 }
+_LOOK_AGAIN_MS = 100.0
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 RESERVED = {
     "bootstrap_servers": "set kafka.bootstrap_servers instead",
@@ -36,12 +37,53 @@ RESERVED = {
 
 def never_create(consumer: Any) -> None:
     """Keeps the client from creating topics: 3.0.12 does not pass `allow_auto_create_topics` to its metadata requests,
-    so a reader would recreate a deleted topic, with the brokers' default number of partitions. This is the only private
-    name used.
+    so a reader would recreate a deleted topic, with the brokers' default number of partitions. Private names are used
+    only here and in the three functions below.
     """
     config = getattr(getattr(consumer, "_cluster", None), "config", None)
     if isinstance(config, dict):
         config["allow_auto_create_topics"] = False
+
+
+def find_again(client: Any) -> None:
+    """Has a consumer, a producer or an admin client ask the bootstrap servers while it cannot connect to any broker: 3.0.12
+    knows only the addresses of the last answer, and looks for a cluster that has moved forever.
+    """
+    net = getattr(client, "_client", None) or getattr(getattr(client, "_sender", None), "_client", None)
+    manager = getattr(net, "_manager", None)
+    failing = getattr(manager, "_backoff", None)
+    if manager is None or failing is None:
+        return
+    of_brokers = manager.least_loaded_node
+
+    def node() -> Any:
+        known = of_brokers()
+        if any(broker.node_id not in failing for broker in manager.cluster.brokers()):
+            return known
+        bootstrap = (one.node_id for one in manager.cluster.bootstrap_brokers())
+        return next((one for one in bootstrap if manager.connection_delay(one) == 0), known)
+
+    manager.least_loaded_node = node
+
+
+def unhurried(producer: Any) -> None:
+    """Keeps a producer's thread from spinning while a message waits for a broker: 3.0.12 takes the seconds until the next
+    attempt to connect for milliseconds, and an answer that is awaited for 0.
+    """
+    client = getattr(getattr(producer, "_sender", None), "_client", None)
+    delay = getattr(client, "connection_delay", None)
+    if client is not None and delay is not None:
+        client.connection_delay = lambda node: max(_LOOK_AGAIN_MS, 1_000 * delay(node))
+
+
+def drop(producer: Any) -> None:
+    """Closes a producer without waiting for what is not delivered: while there is any, its own `close` fails, and leaves its
+    thread, its connections and the messages behind.
+    """
+    sender = getattr(producer, "_sender", None)
+    if sender is not None:
+        sender.force_close()
+    producer.close(timeout=1.0)
 
 
 def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """The kafka-python client: pure Python, 0.2 million small messages/s (with crc32c; 0.03 without).
 
-Only its public interface is used, except for `python_client.never_create`. Making its fetcher return entire record
+Only its public interface is used, except in `python_client`. Making its fetcher return entire record
 batches, through a private attribute, read 0.83 million messages/s where `poll` read 0.22, on a real broker. That hook
 is not here: including decoding it is a factor of two, the other client is faster without any private name, and
 kafka-python is about to move these internals (3.1). Topics compressed with snappy need the python-snappy package; gzip,
@@ -91,6 +91,7 @@ class KafkaPythonReader(GroupReader):
                     KafkaConsumer, {**self._options, "bootstrap_timeout_ms": timeout_ms}, self._settings.client_options
                 )
                 python_client.never_create(self._made)
+                python_client.find_again(self._made)
                 self._made.bootstrap(timeout_ms=timeout_ms)
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
             self._answered = time.monotonic()
@@ -107,7 +108,10 @@ class KafkaPythonReader(GroupReader):
         self._join(topics, owner, committed, watch, session_ms)
         self._subscribe()
         # Once it has their metadata, the client does not rejoin the group as soon as they come: see `_receive`.
-        self._consumer.topics()
+        try:
+            self._consumer.topics()
+        except kafka_errors.KafkaError as error:
+            log.warning("kafka: %s", redacted(error, self._settings.client_options))
 
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group

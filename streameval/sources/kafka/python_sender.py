@@ -9,7 +9,15 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka import errors as kafka_errors
 
 from streameval.sources.kafka.options import START_TIMEOUT, check_options, no_broker
-from streameval.sources.kafka.python_client import RESERVED, make_client, oauth_options, shared_options
+from streameval.sources.kafka.python_client import (
+    RESERVED,
+    drop,
+    find_again,
+    make_client,
+    oauth_options,
+    shared_options,
+    unhurried,
+)
 from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.protocol import SourceError
 
@@ -83,7 +91,10 @@ class KafkaPythonSender(Sender):
     def _make(self, timeout: float) -> Any:
         options = {**self._options, "bootstrap_timeout_ms": int(timeout * 1_000)}
         try:
-            return make_client(KafkaProducer, options, self._client_options)
+            made = make_client(KafkaProducer, options, self._client_options)
+            unhurried(made)
+            find_again(made)
+            return made
         except kafka_errors.KafkaError as error:
             raise no_broker(self._bootstrap_servers, timeout, self._redacted(error)) from None
 
@@ -108,4 +119,4 @@ class KafkaPythonSender(Sender):
 
     def close(self) -> None:
         if self._made is not None:
-            self._made.close(timeout=1.0)
+            drop(self._made)

@@ -10,7 +10,7 @@ from uuid import UUID
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
 
-from streameval.sources.kafka.python_client import oauth_options, shared_options
+from streameval.sources.kafka.python_client import find_again, oauth_options, shared_options
 from streameval.sources.kafka.topics import Describer, GroupMember, Topic, known_id
 from streameval.sources.protocol import Place
 
@@ -34,6 +34,7 @@ class KafkaPythonDescriber(Describer):
         try:
             if self._made is None:
                 self._made = KafkaAdminClient(**self._options)
+                find_again(self._made)
             answers = self._made.describe_topics(list(names))
         except (kafka_errors.KafkaError, OSError):
             return None

@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 
 ASK_SECONDS = 1.0  # that a broker may take to report the ends
 
-
 _Decoded = tuple[Batch, Sequence[DeadLetter]]
 
 
@@ -170,13 +169,21 @@ class KafkaSource(Source):
         fewest = min(counts.values())
         return {name: count - fewest for name, count in counts.items() if count > fewest}
 
+    def missing(self) -> frozenset[str]:
+        """Returns the topics that did not exist when a broker last answered."""
+        if self._watch is None:
+            return frozenset(self._topics) - self._counts.keys() if self.connected() else frozenset()
+        return frozenset() if self._watch.known is None else frozenset(self._topics) - self._watch.known.keys()
+
     def strangers(self) -> Mapping[str, int]:
         return {} if self._watch is None else self._watch.strangers
 
     def connected(self) -> bool:
         """False before a broker has answered, and if none has for some seconds (they are asked when nothing
-        arrives).
+        arrives). About topics that are gone the reader cannot ask: then the answer that they are counts.
         """
+        if self._watch is not None and self.missing() and self._watch.silence < QUIET:
+            return True
         return self._reader.silence < QUIET
 
     def commit(self, offsets: Mapping[Place, int]) -> None:
@@ -215,7 +222,7 @@ class KafkaSource(Source):
                 break
         self._hand_over()
         self._pace()
-        self._say_unpaired()
+        self._say_unread()
         return full
 
     def _by_partition(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
@@ -284,21 +291,21 @@ class KafkaSource(Source):
                 f"both {more} partitions and key both by user id"
             )
 
-    def _say_unpaired(self) -> None:
-        """Logs partitions that only one of the topics has, while it grows: at once, then every 30 seconds."""
+    def _say_unread(self) -> None:
+        """Logs topics that are gone, and partitions that only one has, while it grows: at once, then every 30 seconds."""
         now = time.monotonic()
         if now < self._say_missing_at:
             return
-        unpaired = self.unpaired()
-        self._say_missing_at = now + (30.0 if unpaired else 1.0)
+        unpaired, missing = self.unpaired(), self.missing()
+        self._say_missing_at = now + (30.0 if unpaired or missing else 1.0)
+        if missing:
+            log.warning("waiting for topic %s, which was deleted", " and ".join(map(repr, sorted(missing))))
         for topic, count in unpaired.items():
             (other,) = set(self._topics) - {topic}
             log.warning(
                 'topic "%s" has %d partitions that "%s" lacks: they are not read until it has them; reading then '
                 "resumes where it stopped, and new ones begin at their beginning",
-                topic,
-                count,
-                other,
+                *(topic, count, other),
             )
 
     def _began(self, partitions: frozenset[int]) -> None:

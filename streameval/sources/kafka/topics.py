@@ -9,6 +9,7 @@ topics in our group: another program with our `kafka.group_id` gets some of the 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -88,6 +89,7 @@ class TopicWatch:
         self._group, self._group_at = group, time.monotonic()  # when it is described next
         self.strangers: Mapping[str, int] = {}  # see `Describer.strangers`; as of the last look
         self._known: Mapping[str, Topic] | None = None
+        self._answered = -math.inf
         self._asked = 0  # requests made
         self._done = 0  # requests that have ended
         self._changed = threading.Condition()
@@ -100,6 +102,11 @@ class TopicWatch:
     def known(self) -> Mapping[str, Topic] | None:
         """The topics that existed at the last answer; None before the first."""
         return self._known
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the last answer; infinite before the first."""
+        return time.monotonic() - self._answered
 
     def ask(self, timeout: float) -> Mapping[str, Topic] | None:
         """Returns the answer to a request made after this call began; after `timeout` s without one, the last
@@ -134,7 +141,8 @@ class TopicWatch:
                     found = None
                 self._say_unknown(found)
                 with self._changed:
-                    self._known = self._known if found is None else found
+                    if found is not None:
+                        self._known, self._answered = found, time.monotonic()
                     self._done = self._asked
                     self._changed.notify_all()
                 self._look_at_group()
