@@ -54,15 +54,18 @@ def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) ->
     seen = []
 
     @contextmanager
-    def helped(stop: threading.Event | None) -> Iterator[None]:
-        seen.append("begun")
+    def helped(stop: threading.Event | None, json: bool, rows: bool) -> Iterator[None]:
+        seen.append(("json" if json else "") + ("rows" if rows else ""))
         yield
         seen.append("over")
 
     monkeypatch.setattr(app, "helped", helped)
     (tmp_path / "a.jsonl").write_text('{"impression_id": "a", "ts": 1760000000000, "user_id": "u", "pclick": 0.5}\n')
     snapshot = app.replay(Settings(), [tmp_path / "a.jsonl"])
-    assert (seen, snapshot.events["impressions"]) == (["begun", "over"], 1)
+    assert (seen, snapshot.events["impressions"]) == (["json", "over"], 1)
+    (tmp_path / "b.csv").write_text("impression_id,ts,user_id,pclick\na,1760000000000,u,0.5\n")
+    app.replay(Settings(), [tmp_path / "b.csv"])
+    assert seen[2:] == ["rows", "over"]
 
 
 def test_a_replay_that_is_to_stop_ends_at_the_next_kernel(monkeypatch, tmp_path) -> None:
