@@ -137,7 +137,9 @@ def read_table(path: Path, wanted: Collection[str], texts: Collection[str] = ())
                 include_columns=names, column_types={name: pa.string() for name in texts if name in names}
             )
             return pyarrow.csv.read_csv(path, parse_options=_csv(suffix), convert_options=options)
-        return without_views(_arrow(path).select(names))
+        table = _arrow(path).select(names)
+        table.validate(full=True)  # reading values of a column that leads out of its data would end the process
+        return without_views(table)
 
 
 @contextmanager

@@ -321,13 +321,13 @@ class FileSource(Source):
     def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
         """Yields (rows, their numbers in the file)."""
         number = 0
-        for table in self._columnar(kind):
+        for raw in self._columnar(kind):
+            bad, table = not_text(raw), without_views(raw)
             twice = next((name for name in table.column_names if table.column_names.count(name) > 1), None)
             if twice is not None:
                 raise SourceError(f'the column "{twice}" appears twice; every column needs its own name')
             numbers = np.arange(number, number + table.num_rows)
             number += table.num_rows
-            bad = not_text(table)
             if bad:
                 what: Rejection = ("malformed", "", "a text is not UTF-8")
                 self._refuse(
@@ -361,18 +361,18 @@ class FileSource(Source):
         if kind == "parquet":
             with pq.ParquetFile(file) as parquet:
                 for batch in parquet.iter_batches(batch_size=self._max_events):
-                    yield without_views(pa.Table.from_batches([batch]))
+                    yield pa.Table.from_batches([batch])
             return
         head = file.read(6)
         file.seek(0)
         if head == b"ARROW1":
             with pyarrow.ipc.open_file(file) as reader:
                 for i in range(reader.num_record_batches):
-                    yield without_views(pa.Table.from_batches([reader.get_batch(i)]))
+                    yield pa.Table.from_batches([reader.get_batch(i)])
         else:
             with pyarrow.ipc.open_stream(file) as stream:
                 for batch in stream:
-                    yield without_views(pa.Table.from_batches([batch]))
+                    yield pa.Table.from_batches([batch])
 
 
 def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[LineRun]:

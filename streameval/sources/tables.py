@@ -8,18 +8,28 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+
 
 def not_text(table: pa.Table) -> list[int]:
-    """Returns rows with a string that is not UTF-8, which a Parquet or Arrow file may contain unchecked."""
+    """Returns rows with a string that is not UTF-8, which a Parquet or Arrow file may contain unchecked.
+
+    Raises ArrowInvalid for a column that leads out of its data: reading its values would end the process.
+    """
     try:
         table.validate(full=True)
     except pa.ArrowInvalid:
         bad: set[int] = set()
         for column in table.columns:
-            if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-                for row, value in enumerate(column.cast(pa.large_binary()).to_pylist()):
-                    if value is not None and value != value.decode("utf-8", "replace").encode():
-                        bad.add(row)
+            kind = _BYTES.get(column.type)
+            if kind is None:
+                column.validate(full=True)
+                continue
+            read = pa.chunked_array([chunk.view(kind) for chunk in column.chunks], kind)
+            read.validate(full=True)  # all but UTF-8
+            for row, value in enumerate(read.cast(pa.large_binary()).to_pylist()):
+                if value is not None and value != value.decode("utf-8", "replace").encode():
+                    bad.add(row)
         if not bad:
             raise
         return sorted(bad)

@@ -344,6 +344,17 @@ def test_an_empty_or_damaged_table_is_an_error_that_names_the_file(tmp_path: Pat
         streameval.evaluate(path)
 
 
+def test_an_arrow_file_with_a_damaged_offset_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    """Reading such a text would end the process."""
+    table = pa.table({"user_id": ["u" * 1_000, "v" * 1_000], "pclick": [0.1, 0.2], "clicked": [0, 1]})
+    pyarrow.feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed")
+    offsets, data = np.array([0, 1_000, 2_000], np.int32), (tmp_path / "t.arrow").read_bytes()
+    assert data.count(offsets.tobytes()) == 1
+    (tmp_path / "t.arrow").write_bytes(data.replace(offsets.tobytes(), (offsets * 500_000).astype(np.int32).tobytes()))
+    with pytest.raises(ValueError, match=r"t\.arrow: cannot be read as Arrow; it is damaged.*offset"):
+        streameval.evaluate(tmp_path / "t.arrow")
+
+
 def test_ids_of_a_csv_keep_their_zeros(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("user_id,pclick,clicked\n007,0.1,0\n7,0.2,1\n7,0.3,0\n")
     users = streameval.evaluate(tmp_path / "t.csv").users

@@ -604,6 +604,31 @@ def test_a_text_of_a_table_that_is_not_utf8_is_a_dead_letter_with_its_bytes(tmp_
     assert got.invalid == {"malformed": 1}
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.list_(pa.string())], ids=str)
+def test_a_column_that_leads_out_of_its_data_is_an_error(tmp_path: Path, kind: pa.DataType) -> None:
+    """Where an offset was damaged, reading the text ended the process: found by fuzzing. One text is not UTF-8, too."""
+    text = ["a text that no view holds itself", "b" * 20, "c" * 20]
+    harmed = pa.array([[one] for one in text] if pa.types.is_list(kind) else text).cast(kind)
+    if pa.types.is_string_view(kind):
+        good, bad = np.array([20], np.int32).tobytes() + b"bbbb", np.array([1 << 30], np.int32).tobytes() + b"bbbb"
+    else:
+        offsets = np.array([0, 1, 2, 3] if pa.types.is_list(kind) else [0, 32, 52, 72])
+        wide = np.int64 if pa.types.is_large_string(kind) else np.int32
+        good, bad = ((offsets * [1, by, 1, 1]).astype(wide).tobytes() for by in (1, 1 << 24))
+    users = pa.array([b"u", b"\xff\xfe", b"v"]).view(pa.string())
+    table = pa.table({"impression_id": ["i0", "i1", "i2"], "ts": [T0, T0 + 1, T0 + 2], "user_id": users})
+    table = table.append_column("pclick", pa.array([0.5] * 3)).append_column("item_id", harmed)
+    path = tmp_path / "t.arrow"
+    with pyarrow.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    data = path.read_bytes()
+    assert data.count(good) == 1
+    path.write_bytes(data.replace(good, bad))
+    got = Read(path)
+    assert got.error.startswith(f"{path}: ")
+    assert not got.ids
+
+
 # -- dead letters ------------------------------------------------------------------------------------------------
 
 
