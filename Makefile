@@ -11,7 +11,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python $(1) || )$
 WAITING := tests/integration tests/chaos tests/browser tests/dashboards tests/deploy tests/house/test_golden.py tests/outlets/test_killed.py
 LONG    := tests/laws tests/fuzz
 # those with a process of ours of their own, and waits of a minute and more: beside the other tests of Kafka, not behind them
-RUNS    := $(addprefix tests/integration/test_,alerts.py run_process.py wrong_broker.py)
+RUNS    := $(addprefix tests/integration/test_,alerts.py alerts_of_troubles.py run_process.py wrong_broker.py)
 # the longest first, so that none of them is left alone in the end
 PARTS   := part-rest part-deploy part-browser part-kafka part-kill part-run part-soak part-disk part-broker part-groups part-golden
 # two for each core: with all eleven, what has deadlines of its own (sessions of Kafka, a browser) met them late
