@@ -132,15 +132,15 @@ def test_helpers_of_a_replay_have_the_kernels_of_the_formats_that_it_reads(
     (tmp_path / name).write_bytes(b"{}")
     given: list[list[Kernel]] = []
 
-    class Stopped(Exception):  # noqa: N818
+    class StoppedError(Exception):
         pass
 
     def compiling(kernels: list[Kernel], stop: object) -> None:
         given.append(kernels)
-        raise Stopped
+        raise StoppedError
 
     monkeypatch.setattr(preparing, "Compiling", compiling)
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         app.replay(Settings.model_validate({"files": {"columns": columns}}), [tmp_path / name])
     every = preparing.kernel_parts()
     assert given == [[kernel for part in parts for kernel in every[part]]]
