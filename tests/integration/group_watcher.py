@@ -1,9 +1,8 @@
 """A process that describes a topic and, when told, the members of a group; one of them is its own.
 
-    group_watcher.py ADDRESS TOPIC [SECONDS]
+    group_watcher.py ADDRESS TOPIC
 
 For every line that it reads it answers with a line of JSON: of "topics" the partitions of each, of "members" their names.
-SECONDS: how long it waits for a broker.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ import sys
 
 from confluent_kafka import Consumer
 
-from streameval.sources.kafka import confluent_topics
 from streameval.sources.kafka.confluent_topics import ConfluentDescriber
 
 GROUP, MEMBER = "watched", "etl"
 
 
-def main(address: str, topic: str, seconds: str = "3") -> None:
-    confluent_topics._ASK_TIMEOUT = float(seconds)
+def main(address: str, topic: str) -> None:
     options = {"bootstrap.servers": address, "group.id": GROUP, "client.id": MEMBER, "log_level": 0}
     consumer = Consumer(options, error_cb=lambda _: None)
     consumer.subscribe([topic])

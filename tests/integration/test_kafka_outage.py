@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -17,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streameval.sources.kafka.source import open_reader
 from streameval.sources.protocol import DeadLetter
+from tests.integration.test_kafka_groups import Anybody
 from tests.ports import free_port
 
 SCRIPT = Path(__file__).with_name("group_watcher.py")
@@ -29,10 +26,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
 class Watcher:
     """tests/integration/group_watcher.py as a process."""
 
-    def __init__(self, address: str, *seconds: str) -> None:
+    def __init__(self, address: str) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, address, TOPIC, *seconds], stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            [sys.executable, SCRIPT, address, TOPIC], stdin=pipe, stdout=pipe, stderr=pipe, text=True
         )
 
     def ask(self, what: str) -> object:
@@ -71,36 +68,6 @@ def test_a_group_is_described_again_after_an_outage_in_which_it_was_asked_for(ow
         watcher.process.communicate()
 
 
-def test_a_group_may_be_asked_for_while_its_broker_is_slow(own_kafka, launcher):
-    """On a busy machine, too, a request that had timed out ended the process; here in some runs within the minute, not in all."""
-    address = launcher("start", str(own_kafka))
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
-    admin.create_topics([NewTopic(TOPIC, 1)])[TOPIC].result(PATIENCE)
-    watcher, broker, over = Watcher(address, "0.3"), int((own_kafka / "pid").read_text()), threading.Event()
-
-    def hang() -> None:
-        luck = random.Random(1)
-        while not over.is_set():
-            os.kill(broker, signal.SIGSTOP)
-            time.sleep(luck.uniform(0.1, 0.9))
-            os.kill(broker, signal.SIGCONT)
-            time.sleep(luck.uniform(0.05, 0.9))
-
-    hanging = threading.Thread(target=hang)
-    try:
-        watcher.until("members", ["etl"])
-        hanging.start()
-        end = time.monotonic() + 20.0
-        while time.monotonic() < end:
-            watcher.ask("members")
-    finally:
-        over.set()
-        if hanging.ident is not None:
-            hanging.join()
-        watcher.process.kill()
-        watcher.process.communicate()
-
-
 def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
     own_kafka, launcher, laboratory, client, impressions, drain
 ):
@@ -126,20 +93,6 @@ def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
     assert source.connected()
 
 
-class Nobody:
-    """An owner without any state."""
-
-    def assigned(self, places):
-        return {}
-
-    def topic_ids(self):
-        return {}
-
-    def revoked(self, places): ...
-
-    def lost(self, places): ...
-
-
 def test_a_broker_that_goes_away_just_before_the_group_is_joined_ends_nothing(
     own_kafka, launcher, laboratory, client, impressions
 ):
@@ -151,7 +104,7 @@ def test_a_broker_that_goes_away_just_before_the_group_is_joined_ends_nothing(
     while lab.impressions not in reader.partition_counts([lab.impressions], 20.0):
         assert time.monotonic() < deadline
     launcher("stop", str(own_kafka))
-    reader.subscribe([lab.impressions], Nobody(), committed=False)
+    reader.subscribe([lab.impressions], Anybody(), committed=False)
     assert reader.poll(0.5, 10) == []
     launcher("start", str(own_kafka))
     found = []

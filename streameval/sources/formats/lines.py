@@ -110,14 +110,14 @@ def objects(texts: Sequence[bytes], known: Iterable[str] = ()) -> tuple[pa.Table
     return pa.table(columns or {"": pa.nulls(len(rows))}), places, problems  # without a column a table has no rows
 
 
-def object_of(text: bytes) -> dict[str, Any] | Rejection:
-    """Returns the object that a line is, or why it is none."""
+def object_of(text: bytes, must: str = "a line must be a JSON object") -> dict[str, Any] | Rejection:
+    """Returns the object that a text is, or why it is none; `must`: what is said of any other value."""
     try:
         row = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return "malformed", "", f"not JSON: {str(error)[:200]}"
     if not isinstance(row, dict):
-        return "wrong_type", "", f"a line must be a JSON object; it is {text[:50]!r}"
+        return "wrong_type", "", f"{must}; it is {text[:50]!r}"
     if has_surrogate(text, row):
         return "malformed", "", "a string holds a lone surrogate, which is not text"
     return row

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 from streameval.settings.tree import ConfigError
 from streameval.sources.formats import arrow, map_columns
 from streameval.sources.formats.arrow_column import SchemaError
-from streameval.sources.formats.json import has_surrogate
-from streameval.sources.formats.lines import MOST_FIELDS, column_of
+from streameval.sources.formats.lines import MOST_FIELDS, column_of, object_of
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
 from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
@@ -139,14 +137,9 @@ def _fields(mapped: LiveColumns, value: bytes | None, max_message: int) -> dict[
         return "empty", "", "no bytes; an event is a JSON object"
     if len(value) > max_message:
         return too_large(len(value), max_message)
-    try:
-        given = msgspec.json.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return "malformed", "", f"not JSON: {str(error)[:200]}"
+    given = object_of(value, "a message must be one JSON object")
     if not isinstance(given, dict):
-        return "wrong_type", "", f"a message must be one JSON object; it is {value[:50]!r}"
-    if has_surrogate(value, given):
-        return "malformed", "", "a string holds a lone surrogate, which is not text"
+        return given
     out: dict[str, Any] = {}
     wrong = _collect(mapped, given, "", out, 0)
     return wrong or out

@@ -162,18 +162,13 @@ class KafkaSource(Source):
         return self._reader.recreated
 
     def unpaired(self) -> Mapping[str, int]:
-        topics = None if self._watch is None else self._watch.known
-        if topics is None:
-            return {}
-        counts = {name: topics[name].partitions if name in topics else 0 for name in self._topics}
-        fewest = min(counts.values())
-        return {name: count - fewest for name, count in counts.items() if count > fewest}
+        return {} if self._watch is None else self._watch.unpaired()
 
     def missing(self) -> frozenset[str]:
         """Returns the topics that did not exist when a broker last answered."""
         if self._watch is None:
             return frozenset(self._topics) - self._counts.keys() if self.connected() else frozenset()
-        return frozenset() if self._watch.known is None else frozenset(self._topics) - self._watch.known.keys()
+        return self._watch.missing()
 
     def strangers(self) -> Mapping[str, int]:
         return {} if self._watch is None else self._watch.strangers
@@ -305,7 +300,9 @@ class KafkaSource(Source):
             log.warning(
                 'topic "%s" has %d partitions that "%s" lacks: they are not read until it has them; reading then '
                 "resumes where it stopped, and new ones begin at their beginning",
-                *(topic, count, other),
+                topic,
+                count,
+                other,
             )
 
     def _began(self, partitions: frozenset[int]) -> None:

@@ -103,6 +103,19 @@ class TopicWatch:
         """The topics that existed at the last answer; None before the first."""
         return self._known
 
+    def missing(self) -> frozenset[str]:
+        """Returns the topics that did not exist at the last answer."""
+        return frozenset() if self._known is None else frozenset(self._names) - self._known.keys()
+
+    def unpaired(self) -> Mapping[str, int]:
+        """Returns how many partitions more than another topic each had at the last answer; no entry: none."""
+        known = self._known
+        if known is None:
+            return {}
+        counts = {name: known[name].partitions if name in known else 0 for name in self._names}
+        fewest = min(counts.values())
+        return {name: count - fewest for name, count in counts.items() if count > fewest}
+
     @property
     def silence(self) -> float:
         """Seconds since the last answer; infinite before the first."""

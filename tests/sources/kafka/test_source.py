@@ -92,6 +92,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         def __init__(self, *args: object, **options: object) -> None: ...
 
+        def missing(self) -> frozenset[str]:
+            return frozenset()
+
+        def unpaired(self) -> dict[str, int]:
+            return {}
+
         def close(self) -> None: ...
 
     def open_source(reader: Backlog, said: list[Any], sink: Collected) -> KafkaSource:
