@@ -23,6 +23,7 @@ from streameval.server.http.app import create_app
 from streameval.server.http.serve import serve
 from streameval.settings.store import Store
 from streameval.settings.tree import Slices
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.testing import readers_see
 
 _BEGIN, _SPAN = 1_700_000_000_000, 10_800_000  # of `Events`
@@ -54,7 +55,7 @@ def busy(store: Path | None = None, dense: int = 1, paced: bool = False, countri
     events = Events(1_000_000, countries=countries)
     publisher = new_publisher(tree)
     pipeline = Pipeline(tree, time.time)
-    keeper, history = open_store(tree, pipeline)
+    keeper, history = open_store(tree, pipeline, JsonlDeadLetters(""))
     if keeper is not None:
         keeper.take(frozenset({0}))
     app = create_app(publisher, tree.server, version=__version__, history=history, paced=paced)

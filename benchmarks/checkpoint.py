@@ -15,6 +15,7 @@ from streameval.events.batch import Batch, Catalog, Features, Impressions, empty
 from streameval.loop.pipeline import Pipeline
 from streameval.models.ftrl import Ftrl
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.testing import readers_see
 
 BUILD = Path("build")
@@ -70,7 +71,7 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
             }
         )
         pipeline = Pipeline(settings, time.time)
-        keeper, _ = open_store(settings, pipeline)
+        keeper, _ = open_store(settings, pipeline, JsonlDeadLetters(""))
         assert keeper is not None
         keeper.take(frozenset({0}))
         for part in range(4):  # mature impressions: 20 a user
@@ -110,7 +111,7 @@ def measure(features: int) -> list[tuple[str, float, float | None, str]]:
         background = time.perf_counter() - began
         state = keeper.state()
         again = Pipeline(settings, time.time)
-        other, _ = open_store(settings, again)
+        other, _ = open_store(settings, again, JsonlDeadLetters(""))
         assert other is not None
         began = time.perf_counter()
         other.take(frozenset({0}))

@@ -26,6 +26,7 @@ from streameval.events.batch import Batch, Catalog, Clicks, Impressions, empty_i
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.sketches.directory import mix
+from streameval.sources.dead_letters import JsonlDeadLetters
 
 BUILD = Path("build")
 ROWS = 20_000_000
@@ -99,7 +100,7 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
     out: dict[str, float] = {}
     with tempfile.TemporaryDirectory(dir=BUILD) as folder:
         pipeline = Pipeline(settings(folder, segment_rows), time.time)
-        keeper, _ = open_store(pipeline.settings, pipeline)
+        keeper, _ = open_store(pipeline.settings, pipeline, JsonlDeadLetters(""))
         assert keeper is not None
         keeper.take(frozenset({0}))
         before, begin, wall = memory(), time.process_time(), time.monotonic()
@@ -147,7 +148,7 @@ def measure(rows: int, segment_rows: int) -> dict[str, float]:
         out["checkpoint"], out["checkpoint bytes"], out["pause"] = state.write_seconds, state.bytes, state.pause_seconds
         del pipeline, keeper, joiner
         again = Pipeline(settings(folder, segment_rows), time.time)
-        keeper, _ = open_store(again.settings, again)
+        keeper, _ = open_store(again.settings, again, JsonlDeadLetters(""))
         assert keeper is not None
         begin = time.monotonic()
         keeper.take(frozenset({0}))

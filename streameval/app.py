@@ -16,6 +16,7 @@ from streameval.auction.gather import AuctionLog
 from streameval.auction.offline import Replayed, replayed
 from streameval.compare.announce import Announcements
 from streameval.events.batch import Batch
+from streameval.loop.commits import Commits
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pace import Pace
@@ -38,7 +39,7 @@ from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Place, Source, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.recent_letters import RecentLetters
 from streameval.sources.registry import Wiring, kind_of_source
 from streameval.store.history.format import HistoryFormat
@@ -48,7 +49,6 @@ from streameval.store.history.writer import HistoryWriter, Retention
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
-COMMIT_SECONDS = 1.0
 GIVE_BACK_SECONDS = 30.0  # 2 to 30 ms each time
 
 
@@ -60,18 +60,20 @@ class Loop:
     pipeline: Pipeline
     publisher: Publisher
     interval: float  # seconds between snapshots at least
+    letters: DeadLetterSink  # of the source
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
     _pace: Pace = field(init=False)
+    _commits: Commits = field(init=False)
     _read_since: float = 0.0  # s
-    _counted: dict[Place, int] = field(default_factory=dict)  # offsets of what was counted, not yet committed
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
         self.pipeline.inputs = self.source.inputs
         self.source.begin(self.keeper)
-        commit_due = give_back_due = 0.0
+        self._commits = Commits(self.source, self.letters)
+        give_back_due = 0.0
         pace = self._pace = Pace(self.interval, self.source.lag)
         while not stop.is_set() and not self.source.finished:
             self._read_since = time.perf_counter()
@@ -80,16 +82,14 @@ class Loop:
             if self.keeper is not None:
                 self.keeper.tick()
             now = time.monotonic()
-            if self._counted and now >= commit_due:
-                self._commit()
-                commit_due = now + COMMIT_SECONDS
+            self._commits.tick(now)
             if pace.is_due(now):
                 self.publish()
                 pace.published(now, time.monotonic())
             if now >= give_back_due:
                 give_back()
                 give_back_due = now + GIVE_BACK_SECONDS
-        self._commit()
+        self._commits.close()
         if self.keeper is not None:
             self.keeper.close()
 
@@ -100,13 +100,9 @@ class Loop:
             # one fast partition that comes first must not be mistaken for all of them
             self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
             self.pipeline.take(batch)
-            self._counted.update(batch.offsets)
+            self._commits.counted(batch.offsets)
             self._pace.count(len(batch))
         self._read_since = time.perf_counter()
-
-    def _commit(self) -> None:
-        self.source.commit(self._counted)
-        self._counted = {}
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
@@ -284,7 +280,7 @@ def run(
     kind = kind_of_source(settings)
     sink = RecentLetters(kind.dead_letters(settings), time.time)
     pipeline.on_conflicts = partial(write_conflicts, sink)
-    keeper, history = open_store(settings, pipeline)
+    keeper, history = open_store(settings, pipeline, sink)
     outlets = Outlets(settings, publisher)
     decoder = make_decoder(settings, pipeline)
     source = kind.open(Wiring(settings, decoder, sink, keeper))
@@ -314,7 +310,7 @@ def run(
                 if on_reading is not None:
                     on_reading()
                 interval = settings.server.snapshot_interval / 1000
-                loop = Loop(source, pipeline, publisher, interval, keeper, outlets=outlets)
+                loop = Loop(source, pipeline, publisher, interval, sink, keeper, outlets=outlets)
                 outlets.start()
                 loop.run(stop)
                 loop.publish()
@@ -327,7 +323,9 @@ def run(
         sink.close()
 
 
-def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper | None, HistoryReader | None]:
+def open_store(
+    settings: Settings, pipeline: Pipeline, letters: DeadLetterSink
+) -> tuple[PartitionKeeper | None, HistoryReader | None]:
     """The keeper of the partitions, and the reader of the history; neither without `store.path`.
 
     Raises StoreError, and ModelError when a model cannot be kept.
@@ -343,7 +341,7 @@ def open_store(settings: Settings, pipeline: Pipeline) -> tuple[PartitionKeeper 
     path = Path(store.path) / "history.sqlite"
     form = HistoryFormat(settings.windows.pane, options_of(settings), settings.users.weighting)
     writer = HistoryWriter(path, form, Retention(store.minutes, store.hours, store.days, store.max_size))
-    keeper = PartitionKeeper(settings, pipeline, time.time, writer)
+    keeper = PartitionKeeper(settings, pipeline, time.time, writer, letters)
     return keeper, HistoryReader(path, form, settings.buckets.quantiles)
 
 

@@ -19,6 +19,7 @@ from streameval.events.batch import Batch, Catalog
 from streameval.loop.partition import Partition
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.protocol import SourceError
 from streameval.testing import ScriptedSource, Shown, make_batch, readers_see
 
@@ -27,7 +28,8 @@ T0 = 1_760_000_000_000
 
 def loop_over(script: Iterable[Batch | Exception | None]) -> Loop:
     settings = Settings()
-    return Loop(ScriptedSource(script), Pipeline(settings, time.time), new_publisher(settings), interval=0.0)
+    letters = JsonlDeadLetters("")
+    return Loop(ScriptedSource(script), Pipeline(settings, time.time), new_publisher(settings), 0.0, letters)
 
 
 def batch(number: int) -> Batch:
@@ -48,6 +50,20 @@ def test_a_source_that_fails_ends_the_loop_and_nothing_uncounted_was_committed()
     with pytest.raises(SourceError, match="the broker is gone"):
         loop.run(threading.Event())
     assert loop.source.committed == {("impressions", 0): 3}
+
+
+class NeverStored(JsonlDeadLetters):
+    """Letters that are not delivered."""
+
+    def flush(self, timeout: float = 0.0) -> None:
+        raise SourceError("1 messages not delivered")
+
+
+def test_offsets_of_events_whose_dead_letters_are_not_stored_are_not_committed(caplog) -> None:
+    loop = replace(loop_over([batch(0), None, batch(1)]), letters=NeverStored(""))
+    loop.run(threading.Event())
+    assert loop.source.committed == {}
+    assert "offsets not committed: 1 messages not delivered" in caplog.text
 
 
 def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) -> None:

@@ -3,7 +3,8 @@
 The ingest loop calls `tick` between two batches. A checkpoint is a state that `Pipeline.partition_state` returns within
 milliseconds and that another thread packs and writes, one partition after another, while ingest continues; the same
 thread writes complete panes to the history. A slow disk makes all this less frequent, a full one makes it fail: both
-are reported, and ingest does not stop.
+are reported, and ingest does not stop. A checkpoint waits for the dead letters of the events that it has counted: until
+they are stored, whoever restores must read these events again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
+from streameval.sources.protocol import DeadLetterSink, SourceError
 from streameval.store.checkpoints import ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
@@ -40,6 +42,7 @@ FENCED_SECONDS = 120.0  # by then Kafka must have revoked a partition that is no
 BEGIN_SECONDS = 1.0  # between checks for the first offsets of a new partition
 HISTORY_SECONDS = 5.0  # between checks for panes to write
 FOLD_SECONDS = 300.0
+LETTERS_SECONDS, LETTERS_AGAIN_SECONDS = 5.0, 1.0  # that a checkpoint waits for dead letters, and once that was in vain
 ROWS_AGAIN_SECONDS = 10.0  # until the next attempt after rows could not be written
 _MANY_PANES = 512  # unwritten panes of a partition at which ingest waits for the history
 
@@ -72,9 +75,15 @@ class PartitionKeeper:
     """The partitions of this worker and their state on disk; see `streameval.sources.protocol.Keeper`. One thread."""
 
     def __init__(
-        self, settings: Settings, pipeline: Pipeline, clock: Callable[[], float], history: HistoryWriter
+        self,
+        settings: Settings,
+        pipeline: Pipeline,
+        clock: Callable[[], float],
+        history: HistoryWriter,
+        letters: DeadLetterSink,
     ) -> None:
-        """`clock`: wall-clock seconds. `history` is closed by `close`."""
+        """`clock`: wall-clock seconds. `history` is closed by `close`; `letters` is where those of the source go."""
+        self._letters, self._letters_are_late = letters, False
         self._pipeline = pipeline
         self._clock = clock
         self._history = history
@@ -254,6 +263,9 @@ class PartitionKeeper:
                 self._pipeline.state_written(partition)
             try:
                 self._numbers.bytes, self._numbers.write_seconds = future.result()
+            except SourceError as error:
+                self._letters_are_late = True
+                log.warning("partition %d: no checkpoint yet, because its dead letters wait: %s", partition, error)
             except FencedError as error:
                 self._fence(partition, held, error)
             except StoreError as error:
@@ -262,10 +274,14 @@ class PartitionKeeper:
                 log.error("%s", error)
             else:
                 self._numbers.written += 1
-                held.failing = False
+                held.failing = self._letters_are_late = False
                 held.written_at, held.settled = at, settled
 
-        self._job = _Job(self._writer.submit(write_checkpoint, held.files, tree), note)
+        def write() -> tuple[int, float]:
+            self._letters.flush(LETTERS_AGAIN_SECONDS if self._letters_are_late else LETTERS_SECONDS)
+            return write_checkpoint(held.files, tree)
+
+        self._job = _Job(self._writer.submit(write), note)
 
     def _rows(self) -> Iterator[tuple[RowsToDisk, Checkpoints]]:
         """The rows of the partitions that this worker may write."""

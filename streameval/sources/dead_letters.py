@@ -36,12 +36,13 @@ class JsonlDeadLetters:
         except OSError as error:
             raise self._unwritable(error) from None
 
-    def flush(self) -> None:
-        """Returns once every letter is on disk."""
-        if self._file is not None:
+    def flush(self, timeout: float = 0.0) -> None:
+        """Returns once every letter is on disk, however long that takes."""
+        file = self._file
+        if file is not None:
             try:
-                self._file.flush()
-                os.fsync(self._file.fileno())
+                file.flush()
+                os.fsync(file.fileno())
             except OSError as error:
                 raise self._unwritable(error) from None
 

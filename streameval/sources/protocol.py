@@ -50,8 +50,11 @@ class DeadLetterSink(Protocol):
     def write(self, letters: Sequence[DeadLetter]) -> None:
         """Queues letters; may return before they are stored."""
 
-    def flush(self) -> None:
-        """Returns once everything written is stored; raises SourceError if that fails."""
+    def flush(self, timeout: float) -> None:
+        """Returns once everything written before this call is stored; any thread may call it, while another one writes.
+
+        Raises SourceError if that fails, or takes longer than `timeout` s.
+        """
 
     def close(self) -> None:
         """Flushes and closes. May be called twice."""

@@ -59,8 +59,8 @@ class RecentLetters(DeadLetterSink):
                 kept.extend(_sample(number, now, letter) for number, letter in numbered)
         self._sink.write(letters)
 
-    def flush(self) -> None:
-        self._sink.flush()
+    def flush(self, timeout: float) -> None:
+        self._sink.flush(timeout)
 
     def close(self) -> None:
         self._sink.close()

@@ -29,6 +29,7 @@ from streameval.server.prometheus.labels import label
 from streameval.settings.server import Server
 from streameval.settings.toml import load
 from streameval.settings.tree import ConfigError, Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
 from streameval.store.history.writer import HistoryWriter, Retention
@@ -265,7 +266,8 @@ def kept(path: Path) -> tuple[Pipeline, PartitionKeeper, HistoryReader]:
     pipeline = Pipeline(mine, clock)
     form = HistoryFormat(mine.windows.pane, options_of(mine), mine.users.weighting)
     history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
-    return pipeline, PartitionKeeper(mine, pipeline, clock, history), HistoryReader(history.path, form, 20)
+    keeper = PartitionKeeper(mine, pipeline, clock, history, JsonlDeadLetters(""))
+    return pipeline, keeper, HistoryReader(history.path, form, 20)
 
 
 def test_placeholders_reach_the_history_and_survive_a_restart(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, readers_see
@@ -109,7 +110,7 @@ def test_a_restart_and_the_order_of_partitions_in_it_change_nothing(tmp_path: Pa
         pipeline = Pipeline(mine, clock)
         form = HistoryFormat(mine.windows.pane, options_of(mine), mine.users.weighting)
         history = HistoryWriter(tmp_path / f"{number}.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
-        return pipeline, PartitionKeeper(mine, pipeline, clock, history)
+        return pipeline, PartitionKeeper(mine, pipeline, clock, history, JsonlDeadLetters(""))
 
     # two workers, each with its own values; then one that has both, in either order
     for partition, rows in enumerate((one, other)):

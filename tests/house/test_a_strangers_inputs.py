@@ -384,8 +384,9 @@ def test_a_strangers_source_may_fall_silent_whatever_it_calls_its_input(tmp_path
     tree = settings()
     pipeline = Pipeline(tree, Ending.clock)
     decoder = app.make_decoder(tree, pipeline)
-    source = Ending(TailSettings(path=str(log)), decoder, JsonlDeadLetters(""), 100)
-    app.Loop(source, pipeline, app.new_publisher(tree), 0.0).run(threading.Event())
+    letters = JsonlDeadLetters("")
+    source = Ending(TailSettings(path=str(log)), decoder, letters, 100)
+    app.Loop(source, pipeline, app.new_publisher(tree), 0.0, letters).run(threading.Event())
     assert pipeline.partitions[0].joiner.progress.is_idle(0)
     source.close()
 

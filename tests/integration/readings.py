@@ -129,7 +129,7 @@ def replay(shared: bool, partitions: int, folder: Path) -> Outcome:
     folder.mkdir(parents=True)
     settings = configure(shared, folder / "store")
     pipeline = Pipeline(settings, time.time)
-    keeper, _ = app.open_store(settings, pipeline)
+    keeper, _ = app.open_store(settings, pipeline, JsonlDeadLetters(""))
     assert keeper is not None
     keeper.take(frozenset(range(partitions)))
     sources = []
@@ -173,11 +173,11 @@ def read(
     shared = kafka.impressions_topic == kafka.clicks_topic
     settings = configure(shared, store, kafka)
     pipeline = Pipeline(settings, time.time)
-    keeper, _ = app.open_store(settings, pipeline)
     sink = KafkaDeadLetters(kafka)
+    keeper, _ = app.open_store(settings, pipeline, sink)
     source = ToTheEnd(kafka, app.make_decoder(settings, pipeline), sink, max_events, keeper=keeper)
     source.sent, source.at = len(stream()), {}
-    loop = app.Loop(source, pipeline, app.new_publisher(settings), 0.0, keeper)
+    loop = app.Loop(source, pipeline, app.new_publisher(settings), 0.0, sink, keeper)
     stop = threading.Event()
     alarm = threading.Timer(PATIENCE, stop.set)
     alarm.start()

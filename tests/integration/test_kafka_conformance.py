@@ -83,7 +83,7 @@ def test_a_bad_message_goes_whole_to_the_dead_letter_topic_with_its_origin(lab, 
     arrived = drain(lab.source(settings, sink), 8)
     assert arrived.impressions == {3: [0, 1, 2]}
     assert arrived.clicks == {3: [0]}
-    sink.flush()
+    sink.flush(PATIENCE)
     letters = {(h["topic"], h["offset"]): (value, h) for value, h, _ in lab.read(lab.dead, 4)}
     expected = {
         (lab.impressions, "2"): (b"\xff{not json", "malformed", ""),
@@ -207,7 +207,7 @@ def test_big_messages_pass_and_too_big_ones_are_dead_letters(real_lab, impressio
     sink = real_lab.dead_letters(settings)
     arrived = drain(real_lab.source(settings, sink), 4)
     assert arrived.impressions[0] == [0, 1]
-    sink.flush()
+    sink.flush(PATIENCE)
     (letter,) = real_lab.read(real_lab.dead, 1)
     assert letter[1]["reason"] == "too_large"
     assert letter[0] == too_big

@@ -13,6 +13,8 @@ from streameval.settings.tree import Kafka
 from streameval.sources.kafka import dead_letters
 from streameval.sources.protocol import DeadLetter, SourceError
 
+PATIENCE = 180.0  # seconds, on a slow machine
+
 
 def letter(value: bytes, offset: int = 0) -> DeadLetter:
     return DeadLetter(value, "malformed", "", "not JSON: “x”", "impressions", 1, offset)
@@ -23,7 +25,7 @@ def test_the_original_bytes_are_stored_unchanged_and_in_order(lab):
     sink = lab.dead_letters(lab.settings())
     values = [bytes([i % 256]) * (i % 50) for i in range(2_000)]
     sink.write([letter(value, i) for i, value in enumerate(values)])
-    sink.flush()
+    sink.flush(PATIENCE)
     stored = sorted((int(headers["offset"]), value or b"") for value, headers, _ in lab.read(lab.dead, 2_000))
     assert [value for _, value in stored] == values
     sink.close()
@@ -35,9 +37,9 @@ def test_a_letter_too_large_for_the_topic_leaves_its_place_and_size(real_lab):
     real_lab.create(real_lab.dead, partitions=1, **{"max.message.bytes": "2000"})
     sink = real_lab.dead_letters(real_lab.settings())
     sink.write([letter(b"x" * 5_000, 7)])
-    sink.flush()
+    sink.flush(PATIENCE)
     sink.write([letter(b"small", 8)])
-    sink.flush()
+    sink.flush(PATIENCE)
     large, small = real_lab.read(real_lab.dead, 2)
     assert large[0] in (b"", None)
     assert (large[1]["offset"], large[1]["value_bytes"]) == ("7", "5000")
@@ -48,7 +50,7 @@ def test_a_letter_too_large_for_the_topic_leaves_its_place_and_size(real_lab):
 def test_without_a_topic_letters_are_dropped(lab):
     sink = lab.dead_letters(lab.settings(dead_letter_topic=""))
     sink.write([letter(b"x")])
-    sink.flush()
+    sink.flush(PATIENCE)
 
 
 def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client):
@@ -61,7 +63,7 @@ def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client):
 
     def store():
         sink.write([letter(b"x")])
-        sink.flush()
+        sink.flush(PATIENCE)
 
     with pytest.raises(SourceError, match=r"not delivered|no broker answered"):
         store()
@@ -75,8 +77,40 @@ def away(own_kafka, launcher, laboratory, client):
     lab.create(lab.dead)
     sink = lab.dead_letters(lab.settings())
     sink.write([letter(b"before")])
-    sink.flush()
+    sink.flush(PATIENCE)
     return lab, sink, lambda: launcher("stop", str(own_kafka)), lambda: launcher("start", str(own_kafka))
+
+
+def test_a_flush_ends_while_another_thread_writes_on(lab):
+    """Or a topic that is full of errors would have no checkpoints."""
+    lab.create(lab.dead)
+    sink = lab.dead_letters(lab.settings())
+    sink.write([letter(b"first")])
+    stop = threading.Event()
+
+    def write_on():
+        while not stop.wait(0.001):
+            sink.write([letter(b"more", 1)])
+
+    thread = threading.Thread(target=write_on)
+    thread.start()
+    try:
+        sink.flush(PATIENCE)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_a_flush_says_how_many_letters_wait(away):
+    _, sink, leave, come_back = away
+    leave()
+    sink.write([letter(b"x"), letter(b"y", 1)])
+    with pytest.raises(SourceError, match="2 messages not delivered within 1 s"):
+        sink.flush(1.0)
+    come_back()
+    sink.flush(PATIENCE)
 
 
 @pytest.mark.kafka
@@ -89,7 +123,7 @@ def test_a_stop_without_a_broker_does_not_wait_for_letters(away, caplog):
     begin = time.monotonic()
     sink.close()
     assert time.monotonic() - begin < 60
-    assert [one.levelname for one in caplog.records if "dead letters are lost" in one.message] == ["ERROR"]
+    assert [one.levelname for one in caplog.records if "dead letters, to be written again" in one.message] == ["ERROR"]
     assert not producers()
 
 
@@ -101,12 +135,12 @@ def test_letters_wait_for_longer_than_the_client_tries_by_itself(away, monkeypat
     monkeypatch.setitem(KafkaProducer.DEFAULT_CONFIG, "delivery_timeout_ms", 1_500)
     sink = lab.dead_letters(lab.settings(client_options={"request_timeout_ms": 1_000}))
     sink.write([letter(b"connected")])
-    sink.flush()
+    sink.flush(PATIENCE)
     leave()
     sink.write([letter(b"waits")])
     time.sleep(6.0)
     come_back()
-    sink.flush()
+    sink.flush(PATIENCE)
     assert sorted(value for value, _, _ in lab.read(lab.dead, 3)) == [b"before", b"connected", b"waits"]
     first.close()
 
@@ -115,7 +149,7 @@ def test_the_limit_of_librdkafka_is_set_aside_for_letters(monkeypatch):
     given = {}
     monkeypatch.setattr(dead_letters, "open_sender", lambda client, servers, options, oauth: given.update(options))
     dead_letters.KafkaDeadLetters(Kafka())
-    assert given == {"message.timeout.ms": 0}
+    assert given == {"message.timeout.ms": 0, "delivery.report.only.error": False}
 
 
 @pytest.mark.kafka

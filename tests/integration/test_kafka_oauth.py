@@ -83,7 +83,7 @@ def test_tokens_are_asked_for_again_and_what_is_written_is_read(
     while seen + invalid < number and time.monotonic() < begin + PATIENCE:
         poll()
     assert (seen, invalid) == (number - 1, 1)
-    sink.flush()
+    sink.flush(PATIENCE)
     later = KafkaWriter(guarded, options, client, OAUTH)  # type: ignore[arg-type]
     later.create_topics([f"{lab.dead}-later"], 1)  # kafka-python asks for a token where it connects anew
     assert fake_signer.asked > before  # the first one has expired

@@ -80,7 +80,7 @@ def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
     settings = lab.settings(bootstrap_servers=f"{address},{moved}")
     source, letters = lab.source(settings), lab.dead_letters(settings)
     letters.write([DeadLetter(b"before", "malformed", "", "", "impressions", 0, 0)])
-    letters.flush()
+    letters.flush(PATIENCE)
     arrived = drain(source, 10)
     launcher("stop", str(own_kafka))
     properties = own_kafka / "server.properties"
@@ -89,7 +89,7 @@ def test_a_cluster_that_comes_back_at_another_address_of_the_list_is_found(
     launcher("start", str(own_kafka))
     laboratory(moved, client).write(lab.impressions, impressions(10, 5))
     drain(source, 15, arrived)
-    letters.flush()
+    letters.flush(PATIENCE)
     assert source.connected()
 
 

@@ -264,11 +264,12 @@ def test_what_comes_between_a_start_and_the_first_event_is_not_lost_by_a_restart
 def counted(settings, stop_after):
     """The last snapshot of a monitor with a store that reads until so many impressions are counted, over its life."""
     pipeline = Pipeline(settings, time.time)
-    keeper, _ = app.open_store(settings, pipeline)
-    source = KafkaSource(settings.kafka, app.make_decoder(settings, pipeline), JsonlDeadLetters(""), 500, keeper=keeper)
+    letters = JsonlDeadLetters("")
+    keeper, _ = app.open_store(settings, pipeline, letters)
+    source = KafkaSource(settings.kafka, app.make_decoder(settings, pipeline), letters, 500, keeper=keeper)
     publisher = app.new_publisher(settings)
     stop = threading.Event()
-    loop = app.Loop(source, pipeline, publisher, 0.1, keeper)
+    loop = app.Loop(source, pipeline, publisher, 0.1, letters, keeper)
     thread = threading.Thread(target=loop.run, args=(stop,))
     thread.start()
     deadline = time.monotonic() + PATIENCE

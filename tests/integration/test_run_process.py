@@ -416,6 +416,29 @@ def test_a_restart_goes_on_where_it_was_and_shows_the_past_at_once(
         assert run.ended() == 0
 
 
+def test_a_dead_letter_that_was_in_flight_at_a_kill_is_written_after_it(
+    settings: Callable[..., Path], embedded_kafka: EmbeddedBroker, tmp_path: Path, laboratory: Callable[..., Any]
+) -> None:
+    """The event was in a checkpoint already, so nobody read it again, and its letter was lost."""
+    dead = f"dead-{uuid.uuid4().hex[:8]}"
+    config = settings(
+        kafka__dead_letter_topic=dead, store__path=str(tmp_path / "store"), store__checkpoint_interval="100ms",
+        **{'kafka.client_options__"linger.ms"': 15_000},
+    )  # fmt: skip
+    write_traffic(embedded_kafka, config)
+    writer = KafkaWriter(embedded_kafka.bootstrap_servers)
+    writer.write(topics(config)[0], [b"u"], [b"{"])
+    writer.close()
+    with running(config) as run:
+        until(lambda: run.get("/api/v1/status").json()["events"].get("invalid"), run)
+        time.sleep(2.0)
+        run.process.kill()
+    with running(config) as run:
+        lab = laboratory(embedded_kafka.bootstrap_servers, "confluent")
+        ((value, headers, _),) = lab.read(dead, 1)
+        assert (value, headers["reason"]) == (b"{", "malformed")
+
+
 def settled(run: Run) -> bool:
     """Whether many snapshots, over far longer than the idle timeout, have changed nothing that was counted."""
 

@@ -22,6 +22,8 @@ from streameval.loop.pipeline import Pipeline
 from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import Settings
 from streameval.sketches.layout import Options
+from streameval.sources.dead_letters import JsonlDeadLetters
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.store.history.format import HistoryFormat
@@ -32,7 +34,9 @@ BASE = 1_760_000_000_000
 PATIENCE = 180.0  # seconds, on a slow machine
 
 
-def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualClock]:
+def make(
+    path: Path, letters: DeadLetterSink | None = None, **changes: Any
+) -> tuple[Pipeline, PartitionKeeper, ManualClock]:
     tree = {
         "join": {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "1m", **changes.pop("join", {})},
         "store": {
@@ -48,7 +52,7 @@ def make(path: Path, **changes: Any) -> tuple[Pipeline, PartitionKeeper, ManualC
     pipeline = Pipeline(settings, clock)
     form = HistoryFormat(settings.windows.pane, options_of(settings), settings.users.weighting)
     history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
-    return pipeline, PartitionKeeper(settings, pipeline, clock, history), clock
+    return pipeline, PartitionKeeper(settings, pipeline, clock, history, letters or JsonlDeadLetters("")), clock
 
 
 def events(start: int, count: int, partition: int) -> list[Shown | Tap]:
@@ -114,6 +118,52 @@ def test_a_restart_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
         feed(pipeline, 300, 300, p)
     assert report(pipeline) == report(truth)
     assert report(truth)["events"]["invalid"] == {"empty": 4}
+
+
+class SlowLetters(JsonlDeadLetters):
+    """Some of what was written is not stored yet."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.late = True
+
+    def flush(self, timeout: float = 0.0) -> None:
+        if self.late:
+            raise SourceError("2 messages not delivered")
+
+
+def test_a_checkpoint_waits_for_the_dead_letters_of_what_it_has_counted(tmp_path: Path, caplog) -> None:
+    """A kill lost them: what is in a checkpoint is not read again."""
+    letters = SlowLetters()
+    pipeline, keeper, _ = make(tmp_path, letters)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 200)
+    deadline = time.monotonic() + PATIENCE
+    while "its dead letters wait: 2 messages" not in caplog.text:
+        assert time.monotonic() < deadline
+        keeper.tick()
+        time.sleep(0.002)
+    assert (keeper.state().written, keeper.state().failures, keeper.state().failing) == (0, 0, 0)
+    _, other, _ = make(tmp_path)
+    assert other.take(frozenset({0})) == {}  # everything is read again
+    letters.late = False
+    pipeline, keeper, _ = make(tmp_path, letters)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 200)
+    written(keeper)
+    assert keeper.state().written == 1
+
+
+def test_dead_letters_are_on_disk_when_a_checkpoint_has_counted_them(tmp_path: Path) -> None:
+    """They were in a buffer of the process."""
+    path = tmp_path / "letters.jsonl"
+    letters = JsonlDeadLetters(path)
+    pipeline, keeper, _ = make(tmp_path, letters)
+    keeper.take(frozenset({0}))
+    letters.write([DeadLetter(b"{", "malformed", "", "is not JSON", "log.jsonl", 0, 7)])
+    feed(pipeline, 0, 200)
+    written(keeper)
+    assert '"offset":7' in path.read_text()
 
 
 def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_forgotten(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from streameval.models.protocol import FAILURES, ModelError
 from streameval.models.registry import make_model
 from streameval.models.river import probability
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.formats.decode import Decoder
 from streameval.store import container
 from streameval.testing import ManualClock, Shown, make_batch, readers_see
@@ -291,7 +292,7 @@ def with_a_lambda() -> Any:
 def test_a_model_that_no_checkpoint_can_hold_is_refused_at_the_start(tmp_path: Path) -> None:
     settings = Settings.model_validate({"models": [river("with_a_lambda")], "store": {"path": str(tmp_path)}})
     with pytest.raises(ModelError, match=r'models "lr": a Pipeline cannot be pickled.*unset store.path'):
-        open_store(settings, Pipeline(settings, ManualClock()))
+        open_store(settings, Pipeline(settings, ManualClock()), JsonlDeadLetters(""))
 
 
 def test_numpy_numbers_and_integers_are_probabilities() -> None:

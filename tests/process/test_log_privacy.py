@@ -102,7 +102,7 @@ def test_bad_events_from_kafka(log, client: str, format: str) -> None:
         )
         source = KafkaSource(settings.kafka, make_decoder(settings, pipeline), sink, settings.batch.max_events)
         stop = threading.Event()
-        loop = threading.Thread(target=Loop(source, pipeline, publisher, 0.01).run, args=(stop,))
+        loop = threading.Thread(target=Loop(source, pipeline, publisher, 0.01, sink).run, args=(stop,))
         loop.start()
         due = time.monotonic() + 240
         refused = 0

@@ -40,14 +40,13 @@ class ConfluentSender(Sender):
             "message.max.bytes": 1_000_000_000,  # the topic's own limit decides
             "enable.idempotence": True,  # no duplicates and no reordering when a broker goes away
             "reconnect.backoff.max.ms": 2_000,
-            **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "delivery.report.only.error": True,
+            **{name: value for name, value in client_options.items() if not name.startswith(CONSUMER_ONLY)},
             "bootstrap.servers": bootstrap_servers,
             "error_cb": self._on_error,
         }
         self._producer = make_client(Producer, with_oauth(options, oauth), client_options)
         self._oauth = oauth
-        self._last_error = ""
         self._sent = 0
 
     def connect(self, timeout: float) -> None:
@@ -71,6 +70,7 @@ class ConfluentSender(Sender):
         partition: int | None = None,
         *,
         headers: Headers = (),
+        stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
     ) -> None:
         self._check()
@@ -79,6 +79,8 @@ class ConfluentSender(Sender):
             if error is not None:
                 too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
                 self._undelivered(topic, error.str(), refused if too_large else None)
+            elif stored is not None:
+                stored()
 
         place = {} if partition is None else {"partition": partition}
         deadline = time.monotonic() + FULL_TIMEOUT
@@ -101,10 +103,11 @@ class ConfluentSender(Sender):
         left = self._producer.flush(timeout)
         self._check()
         if left:
-            raise SourceError(
-                f"{self._bootstrap_servers}: {left} messages not delivered within {timeout:.0f} s"
-                f"{f' ({self._last_error})' if self._last_error else ''}; check that the brokers run"
-            )
+            raise self.late(left, timeout)
+
+    def serve(self, timeout: float) -> None:
+        self._producer.poll(timeout)
+        self._check()
 
     def create_topics(self, names: Sequence[str], partitions: int, timeout: float) -> None:
         options = {**self._client_options, "bootstrap.servers": self._bootstrap_servers}

@@ -8,19 +8,28 @@ replaced by an empty one with a header `value_bytes`, the size; the original is 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from streameval.settings.tree import Kafka
-from streameval.sources.kafka.writer import FLUSH_TIMEOUT, open_sender
+from streameval.sources.kafka.sender import Headers
+from streameval.sources.kafka.writer import open_sender
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 10.0  # seconds; the rest of a stop has its own deadlines
-# A letter waits for the brokers for as long as they are away: the clients' own limits, 5 and 2 minutes, ended the process.
-_PATIENT = {"confluent": {"message.timeout.ms": 0}, "kafka-python": {"delivery_timeout_ms": 2**31 - 1}}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    # A letter waits for the brokers for as long as they are away: the clients' own limits, 5 and 2 minutes, ended the
+    # process. confluent says of every letter that it is stored.
+    "confluent": {"message.timeout.ms": 0, "delivery.report.only.error": False},
+    "kafka-python": {"delivery_timeout_ms": 2**31 - 1},
+}
+_SERVE = 0.05  # seconds between looks at what is still in flight
 
 
 class KafkaDeadLetters(DeadLetterSink):
@@ -34,54 +43,76 @@ class KafkaDeadLetters(DeadLetterSink):
         self._topic = settings.dead_letter_topic
         self._sender = None
         if self._topic:
-            options = {**_PATIENT[settings.client], **settings.client_options}
+            options = {**_OPTIONS[settings.client], **settings.client_options}
             self._sender = open_sender(settings.client, settings.bootstrap_servers, options, settings.oauth)
-        self._refused: deque[DeadLetter] = deque()
+        self._lock = threading.Lock()
+        self._written = 0
+        self._in_flight: dict[int, None] = {}  # by number, in the order in which they were written
+        self._refused: deque[tuple[int, DeadLetter]] = deque()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
         if self._sender is None:
             return
         for letter in letters:
-            self._sender.send(
-                self._topic,
-                letter.value,
-                headers=_headers(letter),
-                refused=partial(self._refused.append, letter),
-            )
+            with self._lock:
+                self._written += 1
+                number = self._written
+                self._in_flight[number] = None
+            refused = partial(self._refused.append, (number, letter))
+            self._send(number, letter.value, _headers(letter), refused)
+        self._sender.serve(0.0)
         self._write_refused()
 
-    def flush(self) -> None:
-        self._flush(FLUSH_TIMEOUT)
+    def flush(self, timeout: float) -> None:
+        sender, last, deadline = self._sender, self._written, time.monotonic() + timeout
+        if sender is None:
+            return
+        while self._oldest() <= last:
+            self._write_refused()
+            if time.monotonic() > deadline:
+                with self._lock:
+                    raise sender.late(sum(number <= last for number in self._in_flight), timeout)
+            sender.serve(_SERVE)
 
     def close(self) -> None:
-        """Nothing can be done any more about letters that are not delivered now: that is an error in the log."""
+        """Letters that are not delivered now are written again when their events are read again: an error in the log."""
         sender = self._sender
         if sender is not None:
             try:
-                self._flush(CLOSE_TIMEOUT)
+                self.flush(CLOSE_TIMEOUT)
             except SourceError as error:
-                log.error("dead letters are lost: %s", error)
+                log.error("dead letters, to be written again when their events are read again: %s", error)
             finally:
                 self._sender = None
                 sender.close()
 
-    def _flush(self, timeout: float) -> None:
-        if self._sender is None:
-            return
-        self._sender.flush(timeout)
-        if self._refused:
-            self._write_refused()
-            self._sender.flush(timeout)
+    def _oldest(self) -> int:
+        """The number of the first letter that is not stored yet."""
+        with self._lock:
+            return next(iter(self._in_flight), self._written + 1)
+
+    def _send(self, number: int, value: bytes, headers: Headers, refused: Callable[[], None] | None = None) -> None:
+        sender = self._sender
+        if sender is not None:
+            stored = partial(self._stored, number)
+            sender.send(self._topic, value, headers=headers, stored=stored, refused=refused)
+
+    def _stored(self, number: int) -> None:
+        with self._lock:
+            self._in_flight.pop(number, None)
 
     def _write_refused(self) -> None:
-        while self._refused and self._sender is not None:
-            letter = self._refused.popleft()
+        while True:
+            try:
+                number, letter = self._refused.popleft()  # another thread may be here as well
+            except IndexError:
+                return
             size = len(letter.value)
             log.warning(
                 'topic "%s" rejected a message of %d bytes; only its place is kept: %s [%d] offset %d',
                 *(self._topic, size, letter.topic, letter.partition, letter.offset),
             )
-            self._sender.send(self._topic, b"", headers=[*_headers(letter), ("value_bytes", str(size).encode())])
+            self._send(number, b"", [*_headers(letter), ("value_bytes", str(size).encode())])
 
 
 def _headers(letter: DeadLetter) -> list[tuple[str, bytes]]:

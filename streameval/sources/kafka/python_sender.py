@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,7 @@ class KafkaPythonSender(Sender):
         partition: int | None = None,
         *,
         headers: Headers = (),
+        stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
     ) -> None:
         self._check()
@@ -65,7 +67,9 @@ class KafkaPythonSender(Sender):
             self._undelivered(topic, error, refused if too_large else None)
 
         try:
-            self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
+            sent = self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
+            if stored is not None:
+                sent.add_callback(lambda _: stored())
         except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
             raise SourceError(f'topic "{topic}": not sent: {self._redacted(error)}') from None
 
@@ -79,6 +83,10 @@ class KafkaPythonSender(Sender):
                 f"{self._bootstrap_servers}: messages not delivered within {timeout:.0f} s "
                 f"({self._redacted(error)}); check that the brokers run"
             ) from None
+        self._check()
+
+    def serve(self, timeout: float) -> None:
+        time.sleep(timeout)  # the client delivers on a thread of its own
         self._check()
 
     @property

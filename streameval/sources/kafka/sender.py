@@ -19,6 +19,7 @@ class Sender(ABC):
         self._bootstrap_servers = bootstrap_servers
         self._client_options = client_options
         self._failed = ""  # the first message that could not be delivered, and why
+        self._last_error = ""  # of the client, which tries on
 
     @abstractmethod
     def connect(self, timeout: float) -> None:
@@ -35,14 +36,22 @@ class Sender(ABC):
         partition: int | None = None,
         *,
         headers: Headers = (),
+        stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
     ) -> None:
         """Queues a message; waits while too many are in flight.
 
         Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys go to the same
-        partition number of topics with equal partition counts. `refused` is called, maybe on another thread, if the
-        topic does not accept a message of this size. Raises SourceError for messages that could not be delivered
-        before.
+        partition number of topics with equal partition counts. `stored` is called, maybe on another thread, when
+        the brokers have the message, and `refused` if the topic does not accept one of this size. Raises SourceError
+        for messages that could not be delivered before.
+        """
+
+    @abstractmethod
+    def serve(self, timeout: float) -> None:
+        """Waits for up to `timeout` s while messages are delivered, and has their callbacks called. Any thread may call it.
+
+        Raises SourceError for messages that could not be delivered.
         """
 
     @abstractmethod
@@ -56,6 +65,13 @@ class Sender(ABC):
     @abstractmethod
     def close(self) -> None:
         """Closes connections; messages that are not flushed are dropped. May be called twice."""
+
+    def late(self, left: int, timeout: float) -> SourceError:
+        """The error that messages were not delivered in time."""
+        return SourceError(
+            f"{self._bootstrap_servers}: {left} messages not delivered within {timeout:.0f} s"
+            f"{f' ({self._last_error})' if self._last_error else ''}; check that the brokers run"
+        )
 
     def _check(self) -> None:
         """Raises SourceError for messages that could not be delivered before."""

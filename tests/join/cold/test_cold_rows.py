@@ -28,6 +28,7 @@ from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import open_rows, work_on_rows
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.store import container
 from streameval.store.checkpoints import Checkpoints
 from streameval.store.errors import StoreError
@@ -54,7 +55,7 @@ class Process:
                 self.pipeline.catalog.value_code(0, name)
         form = HistoryFormat(self.config.windows.pane, options_of(self.config), self.config.users.weighting)
         history = HistoryWriter(path / "history.sqlite", form, Retention(1 << 40, 1 << 40, 1 << 40, 1 << 30))
-        self.keeper = PartitionKeeper(self.config, self.pipeline, clock, history)
+        self.keeper = PartitionKeeper(self.config, self.pipeline, clock, history, JsonlDeadLetters(""))
         offsets = self.keeper.take(PARTITION)
         self.begin = next(iter(offsets.values()), 0)
 

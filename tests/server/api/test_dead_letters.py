@@ -37,7 +37,7 @@ class Sink:
     def write(self, letters) -> None:
         self.letters += letters
 
-    def flush(self) -> None:
+    def flush(self, timeout: float) -> None:
         self.calls.append("flush")
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def test_the_latest_ten_of_every_reason_are_shown_newest_first(client_of, publis
 def test_every_letter_is_passed_on_whole(recent: RecentLetters) -> None:
     letters = [letter(n, value=b"x" * 5000) for n in range(40)]
     recent.write(letters)
-    recent.flush()
+    recent.flush(1.0)
     recent.close()
     assert recent._sink.letters == letters
     assert recent._sink.calls == ["flush", "close"]
