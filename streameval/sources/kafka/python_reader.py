@@ -92,7 +92,6 @@ class KafkaPythonReader(GroupReader):
                 )
                 python_client.never_create(self._made)
                 python_client.find_again(self._made)
-                keep_whole(self._made)
                 self._made.bootstrap(timeout_ms=timeout_ms)
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
             self._answered = time.monotonic()
@@ -107,6 +106,7 @@ class KafkaPythonReader(GroupReader):
     ) -> None:
         session_ms = float(self._settings.client_options.get("session_timeout_ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
+        keep_whole(self._consumer)
         self._subscribe()
         # Once it has their metadata, the client does not rejoin the group as soon as they come: see `_receive`.
         try:
