@@ -28,7 +28,7 @@ from streameval.sources.kafka.scan_records import values_of
 
 log = logging.getLogger(__name__)
 
-SMALL_BATCH = 8  # messages, below which a batch costs more as a whole than one by one
+SMALL_BATCH = 4  # messages; a smaller one costs more as a whole than one by one
 
 
 class _Batch:
