@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from streameval.settings.tree import Kafka
+from streameval.sources.kafka.patient_sender import PatientSender
+from streameval.sources.kafka.sender import Sender
 from streameval.sources.kafka.writer import FLUSH_TIMEOUT, open_sender
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 
@@ -32,10 +34,11 @@ class KafkaDeadLetters(DeadLetterSink):
 
     def __init__(self, settings: Kafka) -> None:
         self._topic = settings.dead_letter_topic
-        self._sender = None
+        self._sender: Sender | PatientSender | None = None
         if self._topic:
             options = {**_PATIENT[settings.client], **settings.client_options}
-            self._sender = open_sender(settings.client, settings.bootstrap_servers, options, settings.oauth)
+            make = partial(open_sender, settings.client, settings.bootstrap_servers, options, settings.oauth)
+            self._sender = PatientSender(make) if settings.client == "kafka-python" else make()
         self._refused: deque[DeadLetter] = deque()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
