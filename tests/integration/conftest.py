@@ -237,10 +237,6 @@ class Laboratory:
         for done in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             done.result(PATIENCE)
 
-    def forget(self, one: Any) -> None:
-        """Do not close this after the test: it cannot be."""
-        self._open.remove(one)
-
     def close(self) -> None:
         while self._open:
             self._open.pop().close()

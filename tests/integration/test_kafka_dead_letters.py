@@ -53,21 +53,47 @@ def test_without_a_topic_letters_are_dropped(lab):
     sink.flush(PATIENCE)
 
 
-def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client):
-    options = {
-        "confluent": {"message.timeout.ms": 1_000},
-        "kafka-python": {"bootstrap_timeout_ms": 1_000},
-    }
+def store(sink: dead_letters.KafkaDeadLetters, timeout: float) -> None:
+    sink.write([letter(b"x")])
+    sink.flush(timeout)
+
+
+def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client, monkeypatch):
+    monkeypatch.setattr(dead_letters, "CLOSE_TIMEOUT", 0.1)
+    options = {"confluent": {"message.timeout.ms": 1_000}, "kafka-python": {}}
     lab = laboratory("127.0.0.1:1", client)
     sink = lab.dead_letters(lab.settings(client_options=options[client]))
 
-    def store():
-        sink.write([letter(b"x")])
-        sink.flush(PATIENCE)
+    with pytest.raises(SourceError, match="not delivered"):
+        store(sink, 5.0)
 
-    with pytest.raises(SourceError, match=r"not delivered|no broker answered"):
-        store()
-    lab.forget(sink)
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_the_first_letter_ever_waits_for_the_brokers_too(own_kafka, launcher, laboratory, client):
+    """With kafka-python it waited for 20 s, in which nothing else was done, and ended the process then."""
+    lab = laboratory(launcher("start", str(own_kafka)), client)
+    lab.create(lab.dead, partitions=1)
+    sink = lab.dead_letters(lab.settings())
+    launcher("stop", str(own_kafka))
+    begin = time.monotonic()
+    sink.write([letter(b"first"), letter(b"second", 1)])
+    sink.write([letter(b"third", 2)])
+    assert time.monotonic() - begin < 5.0
+    time.sleep(21.0)
+    launcher("start", str(own_kafka))
+    assert [value for value, _, _ in lab.read(lab.dead, 3)] == [b"first", b"second", b"third"]  # without a flush
+    sink.write([letter(b"later", 3)])
+    sink.flush(PATIENCE)
+    assert lab.read(lab.dead, 4)[3][0] == b"later"
+
+
+@pytest.mark.parametrize("client", ["kafka-python"])
+def test_a_sender_that_cannot_be_made_is_an_error_although_letters_wait(laboratory, client):
+    lab = laboratory("127.0.0.1:1", client)
+    sink = lab.dead_letters(lab.settings(client_options={"api_version": "two"}))
+    with pytest.raises(SourceError, match=r"kafka\.client_options"):
+        store(sink, PATIENCE)
 
 
 @pytest.fixture

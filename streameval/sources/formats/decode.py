@@ -94,7 +94,7 @@ class Decoder:
             return self._arrow(values, kinds, topic, partition, offsets, shared, next_offsets)
         if format == "own":  # one event per message
             found_rows = read_json.JsonEvents(
-                self._own(values, [*kinds]), np.arange(len(values)), dict[int, bytes]().get
+                self._own(values, np.asarray(kinds).tolist()), np.arange(len(values)), dict[int, bytes]().get
             )
         else:
             found_rows = read_json.read(values, kinds, self._wanted)
@@ -169,7 +169,7 @@ class Decoder:
         order = 0
         tables: list[tuple[int, pa.Table, str, int]] = []  # first index, rows, topic, offset
         rules = self._rules()
-        for value, kind, offset in zip(values, kinds, offsets, strict=True):
+        for value, kind, offset in zip(values, np.asarray(kinds).tolist(), np.asarray(offsets).tolist(), strict=True):
             where = _topic(topic, kind)
             try:
                 table = read_stream(value, self.max_message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,16 @@ class Lines(Sequence[bytes]):
     def one(text: bytes) -> Lines:
         """Returns a single line."""
         return Lines(text, np.array([[0, len(text)]]))
+
+    @staticmethod
+    def packed(values: Sequence[bytes | None]) -> Lines | None:
+        """Returns values of single objects, which may contain line ends, as lines; None if one is missing."""
+        try:
+            text = b"".join(cast(Sequence[bytes], values))
+        except TypeError:
+            return None
+        ends = np.cumsum(np.fromiter(map(len, cast(Sequence[bytes], values)), np.int64, len(values)))
+        return Lines(text, np.column_stack((np.append(0, ends[:-1]), ends)))
 
     @staticmethod
     def joined(parts: Sequence[Lines]) -> Lines:

@@ -100,7 +100,7 @@ class ConfluentReader(GroupReader):
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
         received = self._receive(timeout, max_messages)
-        found, events = received.runs(self._topics), received.events
+        found, events = received.runs(), received.events
         if member.doubtful and member.open:
             self._make_sure()
             found, events = [], []  # read again if we are still a member

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from streameval.settings.tree import Kafka
-from streameval.sources.kafka.sender import Headers
+from streameval.sources.kafka.patient_sender import PatientSender
+from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.kafka.writer import open_sender
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
 
@@ -41,10 +42,11 @@ class KafkaDeadLetters(DeadLetterSink):
 
     def __init__(self, settings: Kafka) -> None:
         self._topic = settings.dead_letter_topic
-        self._sender = None
+        self._sender: Sender | PatientSender | None = None
         if self._topic:
             options = {**_OPTIONS[settings.client], **settings.client_options}
-            self._sender = open_sender(settings.client, settings.bootstrap_servers, options, settings.oauth)
+            make = partial(open_sender, settings.client, settings.bootstrap_servers, options, settings.oauth)
+            self._sender = PatientSender(make) if settings.client == "kafka-python" else make()
         self._lock = threading.Lock()
         self._written = 0
         self._in_flight: dict[int, None] = {}  # by number, in the order in which they were written

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress
+from itertools import compress, groupby
 
-import numpy as np
 from confluent_kafka import Message
 
 from streameval.sources.kafka.reader import MessageRun
+from streameval.sources.protocol import Place
 
 # Messages requested at a time. The client creates an object for each: a few hundred stay in the processor's cache until
 # their values are read, and cost a third of what ten thousand do (1.7 against 0.56 million messages of 290 bytes a
@@ -17,17 +17,11 @@ SLICE_MESSAGES = 500
 
 
 class MessageColumns:
-    """Messages received, as columns."""
+    """Messages received, as columns by topic partition, in the order of their first messages."""
 
     def __init__(self) -> None:
         self.events: list[Message] = []  # errors and ends, which are not messages
-        self._values: list[bytes | None] = []
-        self._offsets: list[int] = []
-        self._partitions: list[int] = []
-        self._topics: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self._values)
+        self._columns: dict[Place, tuple[list[bytes | None], list[int]]] = {}
 
     def add(self, messages: Sequence[Message]) -> None:
         """Adds messages, whose objects can be freed then."""
@@ -35,23 +29,26 @@ class MessageColumns:
         if any(errors):  # None: a message
             self.events += compress(messages, errors)
             messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
-        self._values += map(Message.value, messages)
-        self._offsets += map(Message.offset, messages)
-        self._partitions += map(Message.partition, messages)
-        self._topics += map(Message.topic, messages)
+        if not messages:
+            return
+        values, offsets = list(map(Message.value, messages)), list(map(Message.offset, messages))
+        partitions, topics = list(map(Message.partition, messages)), list(map(Message.topic, messages))
+        size = len(values)
+        if partitions.count(partitions[0]) == size == topics.count(topics[0]):  # as mostly, in a backlog
+            self._add((topics[0], partitions[0]), values, offsets)
+            return
+        begin = 0
+        for place, same in groupby(zip(topics, partitions, strict=True)):
+            end = begin + sum(1 for _ in same)
+            self._add(place, values[begin:end], offsets[begin:end])
+            begin = end
 
-    def runs(self, topics: Sequence[str]) -> list[MessageRun]:
-        """Returns runs by topic partition, in the order of their first messages. `topics`: all possible ones."""
-        place = np.array(self._partitions, np.int64) * len(topics)
-        for number, topic in enumerate(topics[1:], 1):
-            place[np.fromiter(map(topic.__eq__, self._topics), bool, place.size)] += number
-        found, first = np.unique(place, return_index=True)
-        runs = []
-        for one in found[np.argsort(first)].tolist():
-            partition, number = divmod(one, len(topics))
-            values, offsets = self._values, self._offsets
-            if found.size > 1:
-                ours = (place == one).tolist()
-                values, offsets = list(compress(values, ours)), list(compress(offsets, ours))
-            runs.append(MessageRun(topics[number], partition, values, offsets))
-        return runs
+    def _add(self, place: Place, values: list[bytes | None], offsets: list[int]) -> None:
+        known = self._columns.setdefault(place, (values, offsets))
+        if known[0] is not values:
+            known[0].extend(values)
+            known[1].extend(offsets)
+
+    def runs(self) -> list[MessageRun]:
+        """Returns one run per topic partition."""
+        return [MessageRun(*place, values, offsets) for place, (values, offsets) in self._columns.items()]

@@ -15,9 +15,13 @@ SHORTEST = 6  # characters of a value that is searched for in a message
 START_TIMEOUT = 20.0  # seconds that the brokers may take to answer for the first time
 
 
-def no_broker(bootstrap_servers: str, timeout: float, why: str) -> SourceError:
+class NoBrokerError(SourceError):
+    """No broker has answered."""
+
+
+def no_broker(bootstrap_servers: str, timeout: float, why: str) -> NoBrokerError:
     """Returns the error for a start without an answer: the address is wrong more often than the cluster is down."""
-    return SourceError(
+    return NoBrokerError(
         f'kafka.bootstrap_servers = "{bootstrap_servers}": no broker answered within {timeout:.0f} s ({why}); check the '
         "address, that Kafka runs there, and the TLS and SASL settings in kafka.client_options"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from streameval.sources.kafka.reader import MessageRun
@@ -45,14 +46,13 @@ class Positions:
         """
         due = self.next.get(run.place, 0)
         if run.offsets[0] < due:
-            keep = [i for i, offset in enumerate(run.offsets) if offset >= due]
-            if not keep:
+            if run.end <= due:
                 return None
-            run = MessageRun(run.topic, run.partition, run.values[keep[0] :], run.offsets[keep[0] :])
-        leapt = run.offsets[-1] + 1 - due - len(run.offsets)
+            run = run.part(bisect_left(run.offsets, due))
+        leapt = run.end - due - len(run.offsets)
         if leapt > 0:
             self.empty[run.place] = self.empty.get(run.place, 0) + leapt
-        self.next[run.place] = run.offsets[-1] + 1
+        self.next[run.place] = run.end
         return run
 
     def go_on(self, place: Place, due: int, low: int, high: int) -> int:

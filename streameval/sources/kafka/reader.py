@@ -5,8 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -21,13 +26,37 @@ class MessageRun:
 
     topic: str
     partition: int
-    values: list[bytes | None]
-    offsets: list[int]
+    values: Sequence[bytes | None]
+    offsets: Sequence[int] | NDArray[np.int64]
 
     @property
     def place(self) -> Place:
         """The topic partition that they come from."""
         return self.topic, self.partition
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one."""
+        return int(self.offsets[-1]) + 1
+
+    def part(self, begin: int, end: int | None = None) -> MessageRun:
+        """Returns some of the messages, by their position."""
+        return MessageRun(self.topic, self.partition, self.values[begin:end], self.offsets[begin:end])
+
+
+def joined(runs: Sequence[MessageRun]) -> tuple[Sequence[bytes | None], NDArray[np.int64]]:
+    """Returns the values and offsets of several runs; as one text if any of them is one, and there are no tombstones."""
+    offsets = np.concatenate([np.zeros(0, np.int64), *(np.asarray(run.offsets, np.int64) for run in runs)])
+    parts: list[Lines] = []
+    if any(isinstance(run.values, Lines) for run in runs):
+        for run in runs:
+            part = run.values if isinstance(run.values, Lines) else Lines.packed(run.values)
+            if part is None:
+                break
+            parts.append(part)
+        else:
+            return Lines.joined(parts), offsets
+    return list(chain.from_iterable(run.values for run in runs)), offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class ReadyRuns:
                 kept.append(run)
                 continue
             if len(run.offsets) > limit:
-                self._runs.appendleft(MessageRun(run.topic, run.partition, run.values[limit:], run.offsets[limit:]))
-                run = MessageRun(run.topic, run.partition, run.values[:limit], run.offsets[:limit])
+                self._runs.appendleft(run.part(limit))
+                run = run.part(0, limit)
             limit -= len(run.offsets)
             runs.append(run)
         self.put_back(kept)

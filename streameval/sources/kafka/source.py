@@ -34,6 +34,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from streameval.events.batch import Batch
 from streameval.settings.tree import Kafka
 from streameval.sources.ahead import Lookahead
@@ -43,7 +45,7 @@ from streameval.sources.kafka.formats import open_format
 from streameval.sources.kafka.options import START_TIMEOUT, no_broker
 from streameval.sources.kafka.owner import PartitionOwner
 from streameval.sources.kafka.pacing import Pacing
-from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, UnreachableError
+from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, UnreachableError, joined
 from streameval.sources.kafka.topics import Describer, TopicWatch
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Place, Source, SourceError
 
@@ -313,24 +315,17 @@ class KafkaSource(Source):
 
     def _decode(self, partition: int, runs: Sequence[MessageRun], begun: Sequence[Beginning]) -> _Decoded:
         """Returns the batch of a partition's messages, with where reading had begun before them."""
-        values: list[bytes | None] = []
-        offsets: list[int] = []
-        kinds: list[int] = []
-        next_offsets: dict[Place, int] = {}
-        for run in runs:
-            values += run.values
-            offsets += run.offsets
-            kinds += [self._kinds[run.topic]] * len(run.values)
-            next_offsets[run.topic, partition] = run.offsets[-1] + 1
+        values, offsets = joined(runs)
+        kinds = [self._kinds[run.topic] for run in runs]
         batch, letters = self._decoder.messages(
             values,
-            kinds,
+            np.repeat(np.array(kinds, np.int8), [len(run.values) for run in runs]),
             topic=self._topics,
             partition=partition,
             offsets=offsets,
             format=self._format,
             shared=self._shared,
-            next_offsets={one.place: one.offset for one in begun} | next_offsets,
+            next_offsets={one.place: one.offset for one in begun} | {run.place: run.end for run in runs},
         )
         ids = {one.place: one.topic_id for one in begun if one.topic_id}
         gaps = {one.place: one.gap for one in begun if one.gap}
