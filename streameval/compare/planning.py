@@ -1,10 +1,9 @@
 """How many impressions it takes to detect a difference.
 
-The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF v) per impression, so n50 = K DEFF v /
-(theta
-- m)**2; the random walk makes the ninetieth percentile about 2.5 times that. K is the squared boundary, in standard
-  errors, at which the process stops: it depends on alpha, on where the mixture is tightest, and on how the level is
-  shared with other processes, so it is found by iterating on n.
+The mixture stops when z**2 reaches K, and z**2 grows by (theta - m)**2 / (DEFF v) per impression, so
+n50 = K DEFF v / (theta - m)**2; the random walk makes the ninetieth percentile about 2.5 times that. K is the squared
+boundary, in standard errors, at which the process stops: it depends on alpha, on where the mixture is tightest, and on
+how the level is shared with other processes, so it is found by iterating on n.
 
 For comparison there are lower bounds for any test on these data, with v = DEFF v the variance per impression:
 

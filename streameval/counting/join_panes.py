@@ -173,6 +173,19 @@ def leapt(ahead: int, others: int) -> str | None:
     return f"{ahead} of {ahead + others} events are dated further ahead of their stream than join.correction_horizon"
 
 
+def outdated(expired: int, counted: int) -> str | None:
+    """Returns a reason if too many impressions came too late to be counted at all, else None.
+
+    Comparisons go on: what never became a row is missing for both versions alike.
+    """
+    if expired < MIN_CLICKS or expired < (1 - MIN_JOIN_RATE) * (expired + counted):
+        return None
+    return (
+        f"{expired} of {expired + counted} impressions came later than join.correction_horizon and were not counted: "
+        "is the log in order of time?"
+    )
+
+
 @numba.njit(cache=True, nogil=True)
 def _tally(
     ts: NDArray[np.int64],

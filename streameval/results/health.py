@@ -100,6 +100,8 @@ class HealthJudge:
             reason = conflicting
         elif (leapt := self._ahead(parts)) is not None:
             reason = leapt
+        elif (outdated := self._outdated(parts)) is not None:
+            reason = outdated
         elif never:
             late = sum(part.count("late_clicks") for part in parts)
             if late >= join_panes.MIN_CLICKS:
@@ -135,6 +137,12 @@ class HealthJudge:
         """Many events are or were quarantined, because they are dated far ahead."""
         ahead = sum(part.quarantined for part in parts)
         return join_panes.leapt(ahead, sum(part.count("impressions", "clicks") for part in parts))
+
+    @staticmethod
+    def _outdated(parts: Sequence[Joined]) -> str | None:
+        """Much of the traffic was not counted, because it was older than the correction horizon."""
+        expired, counted = (sum(part.count(name) for part in parts) for name in ("expired_impressions", "impressions"))
+        return join_panes.outdated(expired, counted)
 
     @staticmethod
     def _without_clicks(parts: Sequence[Joined]) -> bool:

@@ -20,7 +20,12 @@ class Margins(Section):
     log_loss: Real = Field(0.001, ge=0, lt=1, description="relative")
     auc: Real = Field(0.001, ge=0, lt=1, description="difference")
     gauc: Real = Field(0.001, ge=0, lt=1, description="difference")
-    calibration: Real = Field(0.1, ge=0, lt=1, description="dead band of predicted clicks over clicks")
+    calibration: Real = Field(
+        0.1,
+        ge=0,
+        lt=1,
+        description="dead band of predicted clicks over clicks; serving alone shifts it by up to 0.05, so keep it above that",
+    )
     ctr: Real = Field(0.01, ge=0, lt=1, description="relative")
     log_loss_snips: Real = Field(0.001, ge=0, lt=1, description="relative")
     ndcg: Real = Field(0.001, ge=0, lt=1, description="difference, at every K")

@@ -567,6 +567,26 @@ def test_a_join_whose_clicks_are_dated_before_their_impressions_is_unreliable_an
     assert "300 are dated before their impression" in (snapshot.join.reason or "")
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize(("old", "reliable"), [(60, True), (300, False)])
+def test_a_log_that_is_not_in_order_of_time_is_unreliable_and_says_what_was_not_counted(
+    old: int, reliable: bool, labelled: bool
+) -> None:
+    events: list[Event] = []
+    for i in range(600):
+        ts, label = BASE + 86_400_000 * 3 + 1000 * i, int(i % 10 == 0) if labelled else None
+        events.append(Shown(f"new{i}", ts, clicked=label))
+        if not labelled and i % 10 == 0:
+            events.append(Tap(f"new{i}", ts + 500))
+        if i < old:
+            events.append(Shown(f"old{i}", BASE + 1000 * i, clicked=label))
+    snapshot = feed(make_pipeline(), events, 100)
+    assert snapshot.events["expired_impressions"] == old
+    assert {r.reliable for r in snapshot.results} == {snapshot.join.reliable} == {reliable}
+    said = "300 of 900 impressions came later than join.correction_horizon and were not counted"
+    assert (snapshot.join.reason or "").startswith("" if reliable else said)
+
+
 # -- ids that are not unique -------------------------------------------------------------------------------------
 
 
