@@ -27,6 +27,7 @@ from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_larg
 
 _DEEPEST = 8  # levels of nested objects from which fields are taken
 _MOST_NAMES = 100_000  # names of fields that are remembered
+TRY_AGAIN = 100  # batches after one with fields within others, which the next ones will probably have, too
 _MOST_BYTES = 1 << 30  # of messages that are read as one text
 
 
@@ -37,6 +38,7 @@ class LiveColumns:
         self._map = ColumnMap(columns, section, live=True)
         self._wanted = self._map.wanted()
         self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
+        self._tries = 0  # left until kernels are tried again
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
@@ -48,6 +50,11 @@ class LiveColumns:
         except ConfigError as error:
             raise SchemaError(("wrong_schema", "", str(error))) from None
 
+    def tries_kernels(self) -> bool:
+        """Whether kernels may be able to read the next messages; to be asked once for each batch."""
+        self._tries -= 1
+        return self._tries < 0
+
     def cells(self, rows: MappedLines, dimensions: Sequence[str], wants: Wants) -> CellGetter:
         """Returns our columns of rows of text. Raises NotPlainError if they must be a table: for what is wrong with a
         column, and fields within others.
@@ -55,6 +62,7 @@ class LiveColumns:
         inside = {name[:at] for name in self._wanted for at, c in enumerate(name) if c == "."}
         for name in rows.nested:
             if self._map.has_features or name in inside or self.uses(name):
+                self._tries = TRY_AGAIN
                 raise NotPlainError
         rows.has_also(sorted(self._wanted))
         try:
@@ -175,6 +183,8 @@ def by_kernels(
     max_message: int,
 ) -> _Read | None:
     """Reads messages of one kind without an object each, like lines of files; None if they must be objects."""
+    if not mapped.tries_kernels():
+        return None
     lines, at = _lines(values, rows, max_message)
     if not len(lines):
         return None

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streameval.sources.formats import live_columns
+from streameval.sources.formats.raw import Wants
 from tests.fuzz.laws import Form, check_live_kernel
 from tests.fuzz.strategies import bent
 from tests.sources.formats.test_mapped_lines import FORMS, GOOD, MADE, NAMES, VALUES, WHOLE
@@ -79,3 +80,13 @@ def test_messages_that_nothing_is_wrong_with_become_no_objects(monkeypatch: pyte
     assert len(batch.impressions) == 4
     assert [letter.offset for letter in letters] == [4, 5]
     assert read == [b"[]"]
+
+
+def test_fields_within_others_are_not_looked_for_in_vain_in_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    mapped_lines = live_columns.MappedLines
+    monkeypatch.setattr(live_columns, "MappedLines", lambda *given: tried.append(1) or mapped_lines(*given))
+    mapped = live_columns.MappedJson({1: live_columns.LiveColumns(NESTED, "kafka.columns")}, lambda: True)
+    for _ in range(live_columns.TRY_AGAIN + 2):
+        mapped.to_raw([message(**{"else": {"user": "u"}})], [1], ("country",), Wants(True, False, False), 100_000)
+    assert len(tried) == 2
