@@ -21,9 +21,11 @@ import pyarrow.ipc
 from streameval.events.batch import Batch, Catalog, Impressions, Series, Shadow
 from streameval.events.fields import FIELDS
 from streameval.events.hashing import hash_one
-from streameval.settings.tree import ConfigError, Files
+from streameval.settings.tree import ConfigError, Files, Kafka
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.line_text import Lines
+from streameval.sources.kafka.formats import open_format
 from streameval.sources.protocol import REASONS, DeadLetter, SourceError
 from streameval.testing import carrying_all
 from tests.fuzz.strategies import NOW
@@ -216,6 +218,31 @@ def check_json_kernel(form: Form, values: Sequence[bytes | None], kinds: Sequenc
     assert decoder._catalog.names() == slowly._catalog.names()
     _check_same(batch, expected)
     assert [batch.whole(k) for k in range(len(batch))] == [expected.whole(k) for k in range(len(expected))]
+
+
+def check_live_kernel(
+    form: Form, values: Sequence[bytes | None], kinds: Sequence[int], columns: dict[str, Any]
+) -> None:
+    """The same of messages under a mapping; as objects of their own and as one text."""
+    settings = Kafka(columns=columns)
+    given: list[Sequence[bytes | None]] = [values]
+    if (packed := Lines.packed(values)) is not None:
+        given.append(Lines.joined([packed]))
+    for some in given:
+        seen: list[Any] = []
+        for kernel in (True, False):
+            decoder = replace(form, json_kernel=kernel).decoder()
+            open_format(settings, decoder)
+            with carrying_all():
+                batch, letters = decoder.messages(
+                    some, kinds, topic=("i", "c"), partition=3, offsets=range(len(values)), format="own", shared=False
+                )  # fmt: skip
+            check_letters(batch, letters)
+            seen.append((decoder, batch, letters))
+        (decoder, batch, letters), (slowly, expected, refused) = seen
+        assert letters == refused
+        assert decoder._catalog.names() == slowly._catalog.names()
+        _check_same(batch, expected)
 
 
 def check_file_kernel(

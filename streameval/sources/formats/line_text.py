@@ -43,8 +43,9 @@ class Lines(Sequence[bytes]):
             text = b"".join(cast(Sequence[bytes], values))
         except TypeError:
             return None
-        ends = np.cumsum(np.fromiter(map(len, cast(Sequence[bytes], values)), np.int64, len(values)))
-        return Lines(text, np.column_stack((np.append(0, ends[:-1]), ends)))
+        sizes = np.fromiter(map(len, cast(Sequence[bytes], values)), np.int64, len(values))
+        ends = np.cumsum(sizes)
+        return Lines(text, np.column_stack((ends - sizes, ends)))
 
     @staticmethod
     def joined(parts: Sequence[Lines]) -> Lines:

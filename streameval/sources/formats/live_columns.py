@@ -6,8 +6,8 @@ message a dead letter. A field of an object within the message is named with a d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +16,19 @@ from numpy.typing import NDArray
 from streameval.settings.tree import ConfigError
 from streameval.sources.formats import arrow, map_columns
 from streameval.sources.formats.arrow_column import SchemaError
+from streameval.sources.formats.cell_spans import NotPlainError
+from streameval.sources.formats.csv_columns import CellGetter
+from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import MOST_FIELDS, column_of, object_of
+from streameval.sources.formats.mapped_lines import MappedLines
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
 from streameval.sources.formats.raw import RawEvents, Rejection, Wants, too_large
 
 _DEEPEST = 8  # levels of nested objects from which fields are taken
 _MOST_NAMES = 100_000  # names of fields that are remembered
+TRY_AGAIN = 100  # batches after one with fields within others, which the next ones will probably have, too
+_MOST_BYTES = 1 << 30  # of messages that are read as one text
 
 
 class LiveColumns:
@@ -32,6 +38,7 @@ class LiveColumns:
         self._map = ColumnMap(columns, section, live=True)
         self._wanted = self._map.wanted()
         self._used: dict[str, bool] = {}  # by the name of a field: whether the mapping reads it
+        self._tries = 0  # left until kernels are tried again
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """Returns the table with our columns. Raises arrow.SchemaError for a column that cannot be used."""
@@ -42,6 +49,26 @@ class LiveColumns:
             return self._map.apply(pa.table(columns), 0)
         except ConfigError as error:
             raise SchemaError(("wrong_schema", "", str(error))) from None
+
+    def tries_kernels(self) -> bool:
+        """Whether kernels may be able to read the next messages; to be asked once for each batch."""
+        self._tries -= 1
+        return self._tries < 0
+
+    def cells(self, rows: MappedLines, dimensions: Sequence[str], wants: Wants) -> CellGetter:
+        """Returns our columns of rows of text. Raises NotPlainError if they must be a table: for what is wrong with a
+        column, and fields within others.
+        """
+        inside = {name[:at] for name in self._wanted for at, c in enumerate(name) if c == "."}
+        for name in rows.nested:
+            if self._map.has_features or name in inside or self.uses(name):
+                self._tries = TRY_AGAIN
+                raise NotPlainError
+        rows.has_also(sorted(self._wanted))
+        try:
+            return CellGetter(rows, self._map, 0, dimensions, hashed=wants.hashed, names=wants.names)
+        except ConfigError:
+            raise NotPlainError from None
 
     def uses(self, name: str) -> bool:
         """Whether a field of this name is read."""
@@ -73,8 +100,9 @@ def _within(columns: Mapping[str, Any], name: str, n: int) -> pa.Array:
 class MappedJson:
     """JSON messages, one object each, with a mapping by the kind of their topic. Used by a single thread."""
 
-    def __init__(self, maps: Mapping[int, LiveColumns]) -> None:
-        self._maps = maps
+    def __init__(self, maps: Mapping[int, LiveColumns], kernels: Callable[[], bool]) -> None:
+        """`kernels`: whether they may be used now."""
+        self._maps, self._kernels = maps, kernels
 
     def to_raw(
         self,
@@ -90,6 +118,15 @@ class MappedJson:
         parts: list[PlacedRows] = []
         for kind in np.unique(of_kind).tolist():
             rows = np.flatnonzero(of_kind == kind).tolist()
+            read = (
+                by_kernels(self._maps[kind], values, rows, kind, dimensions, wants, max_message)
+                if self._kernels()
+                else None
+            )
+            if read is not None:
+                parts.append(read.rows)
+                problems |= read.problems
+                continue
             table, at = self._table(self._maps[kind], values, rows, max_message, problems)
             if not at.size:
                 continue
@@ -129,6 +166,51 @@ class MappedJson:
         columns = {name: column_of([fields.get(name) for fields in found]) for name in names}
         columns = columns or {"": pa.nulls(len(found))}
         return pa.table(columns), np.array(places, np.int64)
+
+
+class _Read(NamedTuple):
+    rows: PlacedRows
+    problems: dict[int, Rejection]
+
+
+def by_kernels(
+    mapped: LiveColumns,
+    values: Sequence[bytes | None],
+    rows: Sequence[int],
+    kind: int,
+    dimensions: Sequence[str],
+    wants: Wants,
+    max_message: int,
+) -> _Read | None:
+    """Reads messages of one kind without an object each, like lines of files; None if they must be objects."""
+    if not mapped.tries_kernels():
+        return None
+    lines, at = _lines(values, rows, max_message)
+    if not len(lines):
+        return None
+    try:
+        found = MappedLines(lines, at)
+        raw = arrow.raw_of(mapped.cells(found, dimensions, wants), kind, dimensions, wants.hashed, False)
+    except (NotPlainError, SchemaError, pa.ArrowException, UnicodeDecodeError):
+        return None
+    good = set(found.numbers.tolist())
+    refused = ((row, _fields(mapped, values[row], max_message)) for row in rows if row not in good)
+    return _Read((raw, found.numbers), {row: cast(Rejection, problem) for row, problem in refused})
+
+
+def _lines(values: Sequence[bytes | None], rows: Sequence[int], max_message: int) -> tuple[Lines, NDArray[np.int64]]:
+    """Returns (the messages that are neither empty nor too long, as one text, their indexes); none if they are too much."""
+    at = np.array(rows, np.int64)
+    if isinstance(values, Lines):
+        sizes, some = values.sizes[at], values
+        at = at[(sizes > 0) & (sizes <= max_message)]
+        lines = some.take(at) if len(some.text) < _MOST_BYTES else some[:0]
+    else:
+        kept = [row for row in rows if 0 < len(values[row] or b"") <= max_message]
+        at = np.array(kept, np.int64)
+        packed = Lines.packed([values[row] for row in kept])
+        lines = Lines.joined([packed] if packed is not None and len(packed.text) < _MOST_BYTES else [])
+    return lines, at
 
 
 def _fields(mapped: LiveColumns, value: bytes | None, max_message: int) -> dict[str, Any] | Rejection:

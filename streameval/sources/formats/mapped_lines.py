@@ -78,6 +78,11 @@ class MappedLines:
         """Adds columns of nulls for those of these names that no line has."""
         self.names = [*dict.fromkeys((*self.names, *names))]
 
+    @property
+    def nested(self) -> list[str]:
+        """The names of columns with objects, lists, or numbers that no column can hold."""
+        return [name for name, column in self._number.items() if int(self._kinds[column]) & IS_OTHER]
+
     def cells(self, columns: Sequence[str]) -> CellSpans:
         """See `TextRows`."""
         if not set(columns) <= set(self.names):

@@ -37,7 +37,7 @@ def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
     if maps:
         for kind in (0, 1, 2):
             maps.setdefault(kind, LiveColumns({}, "kafka.columns"))
-        decoder.own = MappedJson(maps).to_raw
+        decoder.own = MappedJson(maps, lambda: decoder.reads_cells).to_raw
     return None
 
 

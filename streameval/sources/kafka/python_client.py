@@ -38,7 +38,7 @@ RESERVED = {
 def never_create(consumer: Any) -> None:
     """Keeps the client from creating topics: 3.0.12 does not pass `allow_auto_create_topics` to its metadata requests,
     so a reader would recreate a deleted topic, with the brokers' default number of partitions. Private names are used
-    only here and in the three functions below.
+    only here, in the three functions below, and in `python_batches`.
     """
     config = getattr(getattr(consumer, "_cluster", None), "config", None)
     if isinstance(config, dict):

@@ -1,5 +1,5 @@
-"""The kafka-python client: pure Python, about two million small messages/s of processor time in whole record batches
-(see `python_batches`), 0.15 million one by one; with crc32c.
+"""The kafka-python client: pure Python, 0.6 us of processor time a small message in whole record batches
+(see `python_batches`), 6.6 one by one; with crc32c.
 
 Only its public interface is used, except in `python_client` and `python_batches`. Topics compressed with snappy need the
 python-snappy package; gzip, lz4 and zstd need nothing more.

@@ -11,6 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.words64 import address_of, load8, load64, store8, store64
 from streameval.sources.formats.line_text import Lines
 
 _LONGEST = 9  # bytes of a varint that the kernel reads: 63 bits
@@ -48,6 +49,17 @@ def _varint(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
     return 0, -1
 
 
+@numba.njit(inline="always")
+def _copy(begin: int, to: int, size: int) -> None:
+    k = 0
+    while k + 8 <= size:
+        store64(to + k, load64(begin + k))
+        k += 8
+    while k < size:
+        store8(to + k, load8(begin + k))
+        k += 1
+
+
 @numba.njit(cache=True, nogil=True)
 def _after_headers(data: NDArray[np.uint8], i: int, end: int) -> int:
     """Returns the position after the headers at i; -1: they are not plain, or go beyond `end`."""
@@ -79,6 +91,7 @@ def _values(
     offsets: NDArray[np.int64],
 ) -> int:
     """Fills the columns; returns the number of records kept, -1: not plain."""
+    begin, to = address_of(data), address_of(out)
     i = kept = used = 0
     last = np.int64(-1)
     for _ in range(len(offsets)):
@@ -102,7 +115,7 @@ def _values(
         if i < 0 or not 0 <= size <= end - i:
             return -1
         if base + delta >= first:
-            out[used : used + size] = data[i : i + size]
+            _copy(begin + i, to + used, size)
             bounds[kept, 0], bounds[kept, 1] = used, used + size
             offsets[kept] = base + delta
             used += size

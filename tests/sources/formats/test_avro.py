@@ -204,7 +204,7 @@ def test_foreign_names_are_mapped_alike_in_json_and_avro() -> None:
     mapped = {1: LiveColumns(MAPPING, "kafka.columns")}
     for values, read in (
         (avros, Framed(Known({7: Schema(7, json.dumps(FOREIGN))}), avro.reader, mapped).to_raw),
-        (jsons, MappedJson(mapped).to_raw),
+        (jsons, MappedJson(mapped, lambda: False).to_raw),
     ):
         batch, letters = decoded([*values], read)
         assert not letters, letters[:2]
@@ -222,6 +222,6 @@ def test_foreign_names_are_mapped_alike_in_json_and_avro() -> None:
 def test_a_message_that_cannot_be_mapped_is_a_letter_and_its_neighbour_is_not(value: bytes, reason: str) -> None:
     good = b'{"event": {"id": "good", "at": 1700000000}, "uid": 1, "score": 0.5}'
     for values in ([value], [good, value, good.replace(b"good", b"fine")]):
-        batch, letters = decoded([*values], MappedJson({1: LiveColumns(MAPPING, "kafka.columns")}).to_raw)
+        batch, letters = decoded([*values], MappedJson({1: LiveColumns(MAPPING, "kafka.columns")}, lambda: True).to_raw)
         assert [letter.reason for letter in letters] == [reason], letters
         assert len(batch.impressions) == len(values) - 1
