@@ -99,9 +99,7 @@ def _values(
         if i < 0 or not 0 <= size <= data.size - i:
             return -1
         end = i + size
-        _, i = _varint(data, i)  # attributes, of which there are none
-        if i >= 0:
-            _, i = _varint(data, i)  # time
+        _, i = _varint(data, i + 1)  # after a byte of attributes, of which there are none: the time
         if i < 0:
             return -1
         delta, i = _varint(data, i)
