@@ -36,6 +36,18 @@ from streameval.sketches.layout import (
     VIOLATIONS,
     Layout,
 )
+from streameval.sketches.propensity import (
+    SCORE_BINS,
+    STRATUM_L,
+    STRATUM_MASS,
+    STRATUM_MASS_FRACTION,
+    STRATUM_N,
+    STRATUM_P,
+    STRATUM_SUMS,
+    STRATUM_Y,
+    StrataRows,
+    score_bin,
+)
 from streameval.sketches.scratch import Drained, Scratch, Target, drain, mark, room_of, vectors_of
 from streameval.sketches.sorted_lists import SLOT
 from streameval.sketches.sparse import SparseVector
@@ -84,6 +96,7 @@ class LabelColumns(NamedTuple):
     slot: NDArray[np.int32]  # of its user
     block: NDArray[np.int8]  # of its user
     times: NDArray[np.int64]  # how often it counts; negative: retracted
+    strata: StrataRows
 
 
 class PlacementCurves(NamedTuple):
@@ -181,7 +194,8 @@ def _add(
     ps, losses, curve_parts = scores.p[begin:end], scores.loss[begin:end], scores.curve_part[begin:end]
     rows, series, violations = scores.row[begin:end], scores.series[begin:end], scores.violation[begin:end]
     slice_row = scores.slice_row[:, begin:end]
-    label, corrected, fresh, slot, block, times = labels
+    label, corrected, fresh, slot, block, times, (stratum, mass, fraction) = labels
+    with_strata = stratum.size > 0 and overall.strata >= 0
     placement, ready, counting = curves
     touched, words, rows_touched = overall.touched, overall.words, overall.rows_touched
     entries, exact = out.entries[begin:end], out.exact[begin:end]
@@ -220,6 +234,19 @@ def _add(
             if ready[r]:
                 vectors[r, first + blocks.PHI0 - clicked] += many * place
                 vectors[r, first + BLOCK_PLACED0 - clicked] += many
+            if with_strata and stratum[at] >= 0:
+                b = np.int64(stratum[at])
+                first = np.int64(np.uint32(overall.strata + b * STRATUM_SUMS))
+                vectors[r, first + STRATUM_N] += many
+                vectors[r, first + STRATUM_P] += many * p_fixed
+                vectors[r, first + STRATUM_L] += many * loss_fixed
+                vectors[r, first + STRATUM_MASS] += many * mass[at]
+                vectors[r, first + STRATUM_MASS_FRACTION] += many * fraction[at]
+                if clicked:
+                    vectors[r, first + STRATUM_Y] += many
+                    of_click = np.uint32(b * SCORE_BINS + score_bin(np.int64(curve_bin)))
+                    vectors[r, np.uint32(overall.strata_clicks + of_click)] += many
+                    mark(touched, words, r, overall.clicks_marked + of_click)
         at_bin = np.uint32(clicked * slices.bins + key_bin(key, slices.bits))
         for d in range(slice_row.shape[0]):
             r = np.uint32(slice_row[d, i])
@@ -307,7 +334,8 @@ def sketched(
     loss, curve_part = measure(p, row, clicked)
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
     scores = ScoreColumns(p, loss, curve_part, row, series, np.empty((0, n), np.int32), no)
-    labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
+    slot, block, times = np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64)
+    labels = LabelColumns(clicked, no, no, slot, block, times, StrataRows.none())
     curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
     drained = room_of(int(overall.room(np.array(n))), 1), room_of(1, 1)
     add_scores(

@@ -1,7 +1,7 @@
 """A matrix of vectors that kernels add to (one row per series, zero between calls), and its draining into sparse vectors.
 
-One bitmap marks the histogram cells that were added to, and a second one the first one's non-zero words: so cells are
-found in order without sorting, and cells that were not touched cost nothing.
+One bitmap marks the cells of the histogram, and of clicks by propensity and score, that were added to, and a second one the
+first one's non-zero words: so cells are found in order without sorting, and cells that were not touched cost nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from streameval.sketches.sparse import SparseVector
 _WEIGHT_CELLS = len(WEIGHTS.cells)
 _WORD_BITS = 64
 _WORD, _IN_WORD = np.uint64(6), np.uint64(_WORD_BITS - 1)  # bit b is bit `b & _IN_WORD` of word `b >> _WORD`
+_GROUP = 12  # bit b is marked in word `b >> _GROUP` of `words`
 
 
 class Target(NamedTuple):
@@ -45,8 +46,11 @@ class Target(NamedTuple):
     bits: int
     bins: int
     weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; negative: the log is not a sample
+    strata: int  # first cell of the sums by propensity, behind the histogram; negative: none
+    strata_clicks: int  # first cell of clicks by propensity and score, right behind those
+    clicks_marked: int  # the bit that marks the first of those, the first of a word of `words`
     rows_touched: NDArray[np.bool_]
-    touched: NDArray[np.uint64]  # [row, word]: histogram cells that were added to, a bit each
+    touched: NDArray[np.uint64]  # [row, word]: cells that were added to, a bit each: of the histogram, then of clicks
     words: NDArray[np.uint64]  # [row, word]: non-zero words of `touched`, a bit each
 
 
@@ -60,7 +64,7 @@ class Drained(NamedTuple):
 
 @numba.njit(inline="always")
 def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int) -> None:
-    """Marks histogram cell `at` of row r as touched."""
+    """Marks histogram cell `at` of row r as touched; or cell `at` - `clicks_marked` of clicks."""
     bit = np.uint64(at)
     word = bit >> _WORD
     touched[r, word] |= np.uint64(1) << (bit & _IN_WORD)
@@ -70,7 +74,7 @@ def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int
 @numba.njit(cache=True, nogil=True)
 def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]) -> int:
     """Moves non-zero cells to `cells` and `values`, in order, starting at place k; returns where they end."""
-    flat, size, touched, words = target.cells, target.size, target.touched, target.words
+    flat, size, words = target.cells, target.size, target.words
     for row in range(target.rows_touched.size):
         if not target.rows_touched[row]:
             continue
@@ -83,26 +87,52 @@ def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.i
             flat[start + SUM_PCLICK + 1] += flat[bucket + BUCKET_PCLICK + 1]
             flat[start + SUM_LOG_LOSS] += flat[bucket + BUCKET_LOG_LOSS]
             flat[start + SUM_LOG_LOSS + 1] += flat[bucket + BUCKET_LOG_LOSS + 1]
-        for cell in range(start, start + target.histogram):
-            if flat[cell] != 0:
-                cells[k], values[k], flat[cell] = cell, flat[cell], 0
-                k += 1
-        for group in range(words.shape[1]):
-            while words[row, group] != np.uint64(0):
-                word = group * _WORD_BITS + np.int64(zeros_below(words[row, group]))
-                words[row, group] &= words[row, group] - np.uint64(1)
-                bits = touched[row, word]
-                touched[row, word] = 0
-                while bits != np.uint64(0):
-                    place = start + target.histogram + word * _WORD_BITS + np.int64(zeros_below(bits))
-                    bits &= bits - np.uint64(1)
-                    if flat[place] != 0:
-                        cells[k], values[k], flat[place] = place, flat[place], 0
-                        k += 1
+        k = _drain_all(flat, start, start + target.histogram, k, cells, values)
+        clicks = target.clicks_marked >> _GROUP
+        k = _drain_marked(target, row, (0, clicks), start + target.histogram, k, cells, values)
+        if target.strata >= 0:
+            k = _drain_all(flat, start + target.strata, start + target.strata_clicks, k, cells, values)
+            of_click = start + target.strata_clicks - target.clicks_marked
+            k = _drain_marked(target, row, (clicks, words.shape[1]), of_click, k, cells, values)
         if target.weights >= 0:
-            for cell in range(start + target.weights, start + target.weights + _WEIGHT_CELLS):
-                if flat[cell] != 0:
-                    cells[k], values[k], flat[cell] = cell, flat[cell], 0
+            k = _drain_all(flat, start + target.weights, start + target.weights + _WEIGHT_CELLS, k, cells, values)
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _drain_all(
+    flat: NDArray[np.int64], first: int, end: int, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]
+) -> int:
+    for cell in range(first, end):
+        if flat[cell] != 0:
+            cells[k], values[k], flat[cell] = cell, flat[cell], 0
+            k += 1
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _drain_marked(
+    target: Target,
+    row: int,
+    groups: tuple[int, int],
+    first: int,
+    k: int,
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    """As `drain`, of the marked cells of some words of `words`; the bit 0 would be of cell `first`."""
+    flat, touched, words = target.cells, target.touched, target.words
+    for group in range(groups[0], groups[1]):
+        while words[row, group] != np.uint64(0):
+            word = group * _WORD_BITS + np.int64(zeros_below(words[row, group]))
+            words[row, group] &= words[row, group] - np.uint64(1)
+            bits = touched[row, word]
+            touched[row, word] = 0
+            while bits != np.uint64(0):
+                place = first + word * _WORD_BITS + np.int64(zeros_below(bits))
+                bits &= bits - np.uint64(1)
+                if flat[place] != 0:
+                    cells[k], values[k], flat[place] = place, flat[place], 0
                     k += 1
     return k
 
@@ -112,8 +142,10 @@ class Scratch:
 
     def __init__(self, layout: Layout, rows: int = 4) -> None:
         self.edges = np.array(layout.edges)
-        self._words = -(-2 * layout.bins // 64)
-        weights = layout.tally(WEIGHTS.name)
+        weights, strata = layout.tally(WEIGHTS.name), layout.strata
+        clicks_marked = -(-2 * layout.bins >> _GROUP) << _GROUP
+        self._words = (clicks_marked + (0 if strata is None else strata.clicks[0].size)) // _WORD_BITS + 1
+        self._sums = _WEIGHT_CELLS + (0 if strata is None else strata.sums[0].size)
         self.target = Target(
             cells=np.zeros(rows * layout.size, np.int64),
             size=layout.size,
@@ -122,9 +154,12 @@ class Scratch:
             bits=layout.bits,
             bins=layout.bins,
             weights=-1 if weights is None else weights[1],
+            strata=-1 if strata is None else strata.sums[1],
+            strata_clicks=-1 if strata is None else strata.clicks[1],
+            clicks_marked=clicks_marked,
             rows_touched=np.zeros(rows, np.bool_),
             touched=np.zeros((rows, self._words), np.uint64),
-            words=np.zeros((rows, -(-self._words // 64)), np.uint64),
+            words=np.zeros((rows, self._words // _WORD_BITS + 1), np.uint64),
         )
 
     def reserve(self, rows: int) -> None:
@@ -136,13 +171,14 @@ class Scratch:
                 cells=np.zeros(more * self.target.size, np.int64),
                 rows_touched=np.zeros(more, np.bool_),
                 touched=np.zeros((more, self._words), np.uint64),
-                words=np.zeros((more, -(-self._words // 64)), np.uint64),
+                words=np.zeros((more, self._words // _WORD_BITS + 1), np.uint64),
             )
 
     def room(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """The largest number of non-zero cells that this many scores of a pane can have."""
         rows = np.minimum(self.target.rows_touched.size, scores)
-        return rows * (self.target.histogram + _WEIGHT_CELLS) + scores
+        of_a_score = 1 + (self.target.strata >= 0)  # of the histogram; and if it was clicked, by its propensity
+        return rows * (self.target.histogram + self._sums) + of_a_score * scores
 
 
 def no_room(panes: int) -> Drained:
