@@ -68,10 +68,10 @@ class PaneScores:
         """Bytes of the room."""
         return sum(scratch.target.cells.nbytes for scratch in self.scratch)
 
-    def reserve(self, series: int, slice_rows: int) -> None:
-        """Makes room for so many rows."""
+    def reserve(self, series: int, slice_rows: int, scores: int) -> None:
+        """Makes room for so many rows, and scores."""
         for scratch, rows in zip(self.scratch, (series, slice_rows), strict=True):
-            scratch.reserve(rows)
+            scratch.reserve(rows, scores)
 
     def ends(self, layers: Sequence[Layer]) -> list[int]:
         """By pane: the end of the panes from it on that there is room for. Of several layers, one pane at a time."""

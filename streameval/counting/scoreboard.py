@@ -133,7 +133,7 @@ class Scoreboard:
         panes = layers[0].measured.panes
         top = max(int(layer.scored.series.max(initial=0)) for layer in layers) + 1
         self.references.reserve(top)
-        self.scores.reserve(top, self._slice_rows.count)
+        self.scores.reserve(top, self._slice_rows.count, sum(layer.scored.series.size for layer in layers))
         ends = self.scores.ends(layers)
         first = 0
         while first < len(panes):

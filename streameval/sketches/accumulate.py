@@ -38,6 +38,7 @@ from streameval.sketches.layout import (
 )
 from streameval.sketches.propensity import (
     SCORE_BINS,
+    STRATA_BITS,
     STRATUM_L,
     STRATUM_MASS,
     STRATUM_MASS_FRACTION,
@@ -53,6 +54,7 @@ from streameval.sketches.sorted_lists import SLOT
 from streameval.sketches.sparse import SparseVector
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
+assert STRATA_BITS == CURVE_BITS  # clicks are placed in strata by the bins of curves
 CLIP = 1e-7  # log loss uses p clipped to [CLIP, 1 - CLIP]
 
 
@@ -196,12 +198,14 @@ def _add(
     slice_row = scores.slice_row[:, begin:end]
     label, corrected, fresh, slot, block, times, (stratum, mass, fraction) = labels
     with_strata = stratum.size > 0 and overall.strata >= 0
+    click_touched, click_words = overall.clicked
+    more, more_count = overall.more, overall.more_count
     placement, ready, counting = curves
-    touched, words, rows_touched = overall.touched, overall.words, overall.rows_touched
+    (touched, words), rows_touched = overall.marks, overall.rows_touched
     entries, exact = out.entries[begin:end], out.exact[begin:end]
     with_copies = out.copies.size > 0
     copies = out.copies[begin:end] if with_copies else out.copies
-    slice_touched, slice_words, slice_rows_touched = slices.touched, slices.words, slices.rows_touched
+    (slice_touched, slice_words), slice_rows_touched = slices.marks, slices.rows_touched
     vectors = overall.cells.reshape(rows_touched.size, overall.size)
     slice_vectors = slices.cells.reshape(slice_rows_touched.size, slices.size)
     has_blocks = overall.blocks < overall.histogram
@@ -235,18 +239,19 @@ def _add(
                 vectors[r, first + blocks.PHI0 - clicked] += many * place
                 vectors[r, first + BLOCK_PLACED0 - clicked] += many
             if with_strata and stratum[at] >= 0:
-                b = np.int64(stratum[at])
-                first = np.int64(np.uint32(overall.strata + b * STRATUM_SUMS))
-                vectors[r, first + STRATUM_N] += many
-                vectors[r, first + STRATUM_P] += many * p_fixed
-                vectors[r, first + STRATUM_L] += many * loss_fixed
-                vectors[r, first + STRATUM_MASS] += many * mass[at]
-                vectors[r, first + STRATUM_MASS_FRACTION] += many * fraction[at]
+                of_stratum = np.int64(stratum[at])
+                sums = np.int64(np.uint32(overall.strata + of_stratum * STRATUM_SUMS))
+                vectors[r, sums + STRATUM_N] += many
+                vectors[r, sums + STRATUM_P] += many * p_fixed
+                vectors[r, sums + STRATUM_L] += many * loss_fixed
+                vectors[r, sums + STRATUM_MASS] += many * mass[at]
+                vectors[r, sums + STRATUM_MASS_FRACTION] += many * fraction[at]
                 if clicked:
-                    vectors[r, first + STRATUM_Y] += many
-                    of_click = np.uint32(b * SCORE_BINS + score_bin(np.int64(curve_bin)))
-                    vectors[r, np.uint32(overall.strata_clicks + of_click)] += many
-                    mark(touched, words, r, overall.clicks_marked + of_click)
+                    vectors[r, sums + STRATUM_Y] += many
+                    of_click = of_stratum * SCORE_BINS + score_bin(np.int64(curve_bin))
+                    if mark(click_touched, click_words, r, of_click):
+                        more[more_count[0]] = r * overall.strata_cells + of_click
+                        more_count[0] += 1
         at_bin = np.uint32(clicked * slices.bins + key_bin(key, slices.bits))
         for d in range(slice_row.shape[0]):
             r = np.uint32(slice_row[d, i])
@@ -286,9 +291,9 @@ def _add_panes(
             if begin < end:
                 _add(scores, begin, end, labels, curves, edges, overall, slices, sign=sign, out=out)
         if drained.cells.size > 0:
-            drained.ends[j + 1] = drain(overall, drained.ends[j], drained.cells, drained.values)
+            drained.ends[j + 1] = drain(overall, sign, drained.ends[j], drained.cells, drained.values)
             at = slice_drained.ends[j]
-            slice_drained.ends[j + 1] = drain(slices, at, slice_drained.cells, slice_drained.values)
+            slice_drained.ends[j + 1] = drain(slices, sign, at, slice_drained.cells, slice_drained.values)
 
 
 def add_scores(
@@ -329,7 +334,7 @@ def sketched(
     """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
     n, no = p.size, np.zeros(p.size, np.bool_)
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
-    overall.reserve(int(series.max(initial=0)) + 1)
+    overall.reserve(int(series.max(initial=0)) + 1, n)
     row, clicked = np.arange(n, dtype=np.int32), label.astype(np.int8)
     loss, curve_part = measure(p, row, clicked)
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)

@@ -10,7 +10,7 @@ and so do those above 1 - 2**-7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.blocks import SCALE, fixed
-from streameval.sketches.grid import PART_BITS, bin_count
+from streameval.sketches.grid import bin_count
 from streameval.sketches.tally import Tally
 
 # inner edges: four per octave from 2**-14 to 1/4, then multiples of 1/32; all are exact in binary
@@ -55,22 +55,20 @@ class PropensityStrata:
     edges: tuple[float, ...]
     least: float
     by: str = "propensity"  # where propensities come from
+    # names of tallies, asked for at every result: of clicks by score, and of sums; they contain everything that the cells depend on
+    clicks: str = field(init=False, repr=False, compare=False)
+    sums: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by = () if self.by == "propensity" else (self.by,)
+        clicks = "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
+        object.__setattr__(self, "clicks", clicks)
+        object.__setattr__(self, "sums", f"{clicks}_sums_{self.least!r}")
 
     @property
     def bounds(self) -> tuple[float, ...]:
         """Edges of the bins that have sums, one more than there are bins."""
         return (0.0, *(self.edges or FINE_EDGES), 1.0)
-
-    @property
-    def sums(self) -> str:
-        """The name of the tally of sums; it contains everything that the cells depend on."""
-        return f"{self.clicks}_sums_{self.least!r}"
-
-    @property
-    def clicks(self) -> str:
-        """The name of the tally of clicks by score."""
-        by = () if self.by == "propensity" else (self.by,)
-        return "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
 
     def tallies(self) -> tuple[Tally, Tally]:
         """The tallies of every series."""
