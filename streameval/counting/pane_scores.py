@@ -18,7 +18,7 @@ from streameval.counting.references import Curves
 from streameval.events.columns import Scored
 from streameval.sketches.accumulate import Given, LabelColumns, PlacementCurves, ScoreColumns, add_scores
 from streameval.sketches.layout import Layout
-from streameval.sketches.scratch import Scratch, no_room, room_of, vectors_of
+from streameval.sketches.scratch import Drained, Scratch, no_room, room_of, vectors_of
 from streameval.sketches.sparse import SparseVector
 
 _ROOM = 1 << 18  # cells of panes that are counted in one call, unless one alone may have more: 4 MB
@@ -61,17 +61,19 @@ class PaneScores:
 
     def __init__(self, overall: Layout, slices: Layout, dimensions: int) -> None:
         self.scratch = Scratch(overall), Scratch(slices)
+        self._drained = [room_of(0, 0), room_of(0, 0)]  # kept between calls: new memory would cost more than filling it
         self._dimensions = dimensions
 
     @property
     def nbytes(self) -> int:
         """Bytes of the room."""
-        return sum(scratch.target.cells.nbytes for scratch in self.scratch)
+        drained = sum(room.cells.nbytes + room.values.nbytes for room in self._drained)
+        return drained + sum(scratch.target.cells.nbytes for scratch in self.scratch)
 
-    def reserve(self, series: int, slice_rows: int) -> None:
-        """Makes room for so many rows."""
+    def reserve(self, series: int, slice_rows: int, scores: int) -> None:
+        """Makes room for so many rows, and scores."""
         for scratch, rows in zip(self.scratch, (series, slice_rows), strict=True):
-            scratch.reserve(rows)
+            scratch.reserve(rows, scores)
 
     def ends(self, layers: Sequence[Layer]) -> list[int]:
         """By pane: the end of the panes from it on that there is room for. Of several layers, one pane at a time."""
@@ -91,12 +93,19 @@ class PaneScores:
         placed = PlacementCurves(curves.curve, curves.ready, counting)
         given = []
         for number, layer in enumerate(layers, 1):
-            drained = [room_of(room, panes) if number == len(layers) else no_room(panes) for room in rooms]
+            drained = self._room(rooms, panes) if number == len(layers) else [no_room(panes) for _ in rooms]
             cuts = np.stack([cut[first : end + 1] for cut in layer.measured.cuts])
             out = Given.of(layer.scored.series.size, layer.with_copies)
             add_scores(self.scratch, layer.columns(), cuts, layer.labels, placed, drained, out, sign)
             given.append(out)
         return CountedPanes(given, *map(vectors_of, drained))
+
+    def _room(self, cells: Sequence[int], panes: int) -> list[Drained]:
+        """Room for so many cells, overall and by slice."""
+        for i, most in enumerate(cells):
+            if self._drained[i].cells.size < most:
+                self._drained[i] = room_of(most, 0)
+        return [room._replace(ends=np.zeros(panes + 1, np.int64)) for room in self._drained]
 
     def _cells(self, layers: Sequence[Layer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """By pane the most cells that are not 0, overall and by slice."""

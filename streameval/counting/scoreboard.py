@@ -16,7 +16,6 @@ from streameval.counting.estimates import LOGGED
 from streameval.counting.exposure import ExposureCounts, Weighing
 from streameval.counting.measured import Measured
 from streameval.counting.pane_scores import Layer, PaneScores, most_labels
-from streameval.counting.propensity_strata import PropensityCounts
 from streameval.counting.references import References
 from streameval.counting.slice_rows import SliceRows
 from streameval.counting.users import Users
@@ -29,6 +28,7 @@ from streameval.sketches.copies import Copies
 from streameval.sketches.exposure import DEFAULT_RULE, WeightRule
 from streameval.sketches.layout import Options
 from streameval.sketches.list_cells import averages_of
+from streameval.sketches.propensity import PropensityGrid, StrataRows
 from streameval.sketches.ranks import Weighting
 from streameval.sketches.sparse import SparseVector
 from streameval.sketches.tally import PaneSums
@@ -99,7 +99,8 @@ class Scoreboard:
             windows, weighting, users_budget, averages=averages, values=self.values, with_copies=with_copies
         )
         self.references = References(pane, horizon)
-        self._strata = PropensityCounts(self.overall_layout)
+        strata = None if self.overall_layout.strata is None else options.strata
+        self._grid = None if strata is None else PropensityGrid.of(strata)
         self.exposure = ExposureCounts(self.overall_layout, weights)
         self.weigh_by, self.strata_by, self.weights = weigh_by, strata_by, weights
         self.scores = PaneScores(self.overall_layout, self.slice_layout, dimensions)
@@ -126,12 +127,13 @@ class Scoreboard:
             return
         known = measured or self.measured(labelled, scored)
         slot = (known.users or self.users.known(labelled.user)).slot
-        layers = [self._layer(labelled, scored, known, slot, sign)]
-        layers += [self._layer(one, its, self._measured(one, its), slot, sign) for one, its in further]
+        strata = self._by_propensity(labelled)
+        layers = [self._layer(labelled, scored, known, slot, strata, sign)]
+        layers += [self._layer(one, its, self._measured(one, its), slot, strata, sign) for one, its in further]
         panes = layers[0].measured.panes
         top = max(int(layer.scored.series.max(initial=0)) for layer in layers) + 1
         self.references.reserve(top)
-        self.scores.reserve(top, self._slice_rows.count)
+        self.scores.reserve(top, self._slice_rows.count, sum(layer.scored.series.size for layer in layers))
         ends = self.scores.ends(layers)
         first = 0
         while first < len(panes):
@@ -157,14 +159,24 @@ class Scoreboard:
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
 
+    def _by_propensity(self, labelled: Labelled) -> StrataRows:
+        propensity = labelled.fields.get(self.strata_by)
+        return StrataRows.none() if self._grid is None or propensity is None else StrataRows.of(propensity, self._grid)
+
     def _layer(
-        self, labelled: Labelled, scored: Scored, measured: Measured, slot: NDArray[np.int32], sign: int
+        self,
+        labelled: Labelled,
+        scored: Scored,
+        measured: Measured,
+        slot: NDArray[np.int32],
+        strata: StrataRows,
+        sign: int,
     ) -> Layer:
         slice_row = np.empty((self._dimensions, scored.series.size), np.int32)
         for dimension in range(self._dimensions):
             slice_row[dimension] = self._slice_rows.rows(dimension, scored, labelled.slices)
         times = labelled.times(sign)
-        labels = LabelColumns(labelled.label, labelled.corrected, labelled.fresh, slot, measured.block, times)
+        labels = LabelColumns(labelled.label, labelled.corrected, labelled.fresh, slot, measured.block, times, strata)
         value = labelled.fields["value"] if self.values else None
         alone = bool((scored.series == scored.series[:1]).all())
         return Layer(scored, measured, slice_row, labels, value, labelled.copies is not None, alone)
@@ -272,16 +284,14 @@ class Scoreboard:
         self.references.restore(state["references"], codes.series)
 
     def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[Layer], sign: int) -> None:
-        """What is counted by propensity, which is one for all labels of an impression."""
-        fields = counted[0][0].fields
-        stratum, given = fields.get(self.strata_by), fields.get(self.weigh_by)
+        """What weighs by propensity, which is one for all labels of an impression."""
+        given = counted[0][0].fields.get(self.weigh_by)
+        if given is None:
+            return
         for (one, its), layer in zip(counted, layers, strict=True):
-            if stratum is not None:
-                self._strata.observe(self.overall, stratum, one.label, its, layer.measured, sign)
-            if given is not None:
-                weighing = Weighing(one.label, given, one.fields.get("value"))
-                policies = one.policies if self.weigh_by == LOGGED else None  # theirs are of the log's
-                self.exposure.observe(self.overall, weighing, its, policies, layer.measured, sign)
+            weighing = Weighing(one.label, given, one.fields.get("value"))
+            policies = one.policies if self.weigh_by == LOGGED else None  # theirs are of the log's
+            self.exposure.observe(self.overall, weighing, its, policies, layer.measured, sign)
 
     def _rank(self, pane: int, layer: Layer, part: slice, given: Given, sign: int, *, served: bool) -> None:
         """Gives rank entries to the users, each series its own."""

@@ -183,9 +183,10 @@ def read_strata(view: View) -> Sequence[Stratum] | None:
     Combined on request: their sums are a large part of a vector, and few readers need them.
     """
     of = view.options.strata
-    sums = None if of is None else view.tally(of.sums)
-    clicks = None if of is None else read_tally(view.vector, view.layout, of.clicks)
-    if of is None or sums is None or clicks is None:
+    if of is None or not view.layout.by_block:
+        return None
+    sums, clicks = view.tally(of.sums), read_tally(view.vector, view.layout, of.clicks)
+    if sums is None or clicks is None:
         return None
     k = view.options.k
     ndcg = view.tally(strata_ndcg(of, k, view.options.gain))

@@ -269,9 +269,11 @@ class Evaluator:
 
 
 def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> NDArray[np.int64] | None:
-    """The sum of rows of a flat vector, a copy; None when nothing was counted in them."""
+    """The sum of rows of a flat vector, of one the row itself: read-only; None when nothing was counted in them."""
     rows = [row for number in numbers if (row := _row_of(vector, number, layout)) is not None]
-    return sum(rows[1:], rows[0].copy()) if rows else None
+    if len(rows) < 2:
+        return rows[0] if rows else None
+    return sum(rows[1:], rows[0].copy())
 
 
 def _row_of(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:

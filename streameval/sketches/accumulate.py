@@ -36,11 +36,25 @@ from streameval.sketches.layout import (
     VIOLATIONS,
     Layout,
 )
+from streameval.sketches.propensity import (
+    SCORE_BINS,
+    STRATA_BITS,
+    STRATUM_L,
+    STRATUM_MASS,
+    STRATUM_MASS_FRACTION,
+    STRATUM_N,
+    STRATUM_P,
+    STRATUM_SUMS,
+    STRATUM_Y,
+    StrataRows,
+    score_bin,
+)
 from streameval.sketches.scratch import Drained, Scratch, Target, drain, mark, room_of, vectors_of
 from streameval.sketches.sorted_lists import SLOT
 from streameval.sketches.sparse import SparseVector
 
 CURVE_BITS = 5  # resolution of placement curves: bins per octave = 2**CURVE_BITS
+assert STRATA_BITS == CURVE_BITS  # clicks are placed in strata by the bins of curves
 CLIP = 1e-7  # log loss uses p clipped to [CLIP, 1 - CLIP]
 
 
@@ -84,6 +98,7 @@ class LabelColumns(NamedTuple):
     slot: NDArray[np.int32]  # of its user
     block: NDArray[np.int8]  # of its user
     times: NDArray[np.int64]  # how often it counts; negative: retracted
+    strata: StrataRows
 
 
 class PlacementCurves(NamedTuple):
@@ -181,13 +196,16 @@ def _add(
     ps, losses, curve_parts = scores.p[begin:end], scores.loss[begin:end], scores.curve_part[begin:end]
     rows, series, violations = scores.row[begin:end], scores.series[begin:end], scores.violation[begin:end]
     slice_row = scores.slice_row[:, begin:end]
-    label, corrected, fresh, slot, block, times = labels
+    label, corrected, fresh, slot, block, times, (stratum, mass, fraction) = labels
+    with_strata = stratum.size > 0 and overall.strata >= 0
+    click_touched, click_words = overall.clicked
+    more, more_count = overall.more, overall.more_count
     placement, ready, counting = curves
-    touched, words, rows_touched = overall.touched, overall.words, overall.rows_touched
+    (touched, words), rows_touched = overall.marks, overall.rows_touched
     entries, exact = out.entries[begin:end], out.exact[begin:end]
     with_copies = out.copies.size > 0
     copies = out.copies[begin:end] if with_copies else out.copies
-    slice_touched, slice_words, slice_rows_touched = slices.touched, slices.words, slices.rows_touched
+    (slice_touched, slice_words), slice_rows_touched = slices.marks, slices.rows_touched
     vectors = overall.cells.reshape(rows_touched.size, overall.size)
     slice_vectors = slices.cells.reshape(slice_rows_touched.size, slices.size)
     has_blocks = overall.blocks < overall.histogram
@@ -220,6 +238,20 @@ def _add(
             if ready[r]:
                 vectors[r, first + blocks.PHI0 - clicked] += many * place
                 vectors[r, first + BLOCK_PLACED0 - clicked] += many
+            if with_strata and stratum[at] >= 0:
+                of_stratum = np.int64(stratum[at])
+                sums = np.int64(np.uint32(overall.strata + of_stratum * STRATUM_SUMS))
+                vectors[r, sums + STRATUM_N] += many
+                vectors[r, sums + STRATUM_P] += many * p_fixed
+                vectors[r, sums + STRATUM_L] += many * loss_fixed
+                vectors[r, sums + STRATUM_MASS] += many * mass[at]
+                vectors[r, sums + STRATUM_MASS_FRACTION] += many * fraction[at]
+                if clicked:
+                    vectors[r, sums + STRATUM_Y] += many
+                    of_click = of_stratum * SCORE_BINS + score_bin(np.int64(curve_bin))
+                    if mark(click_touched, click_words, r, of_click):
+                        more[more_count[0]] = r * overall.strata_cells + of_click
+                        more_count[0] += 1
         at_bin = np.uint32(clicked * slices.bins + key_bin(key, slices.bits))
         for d in range(slice_row.shape[0]):
             r = np.uint32(slice_row[d, i])
@@ -259,9 +291,9 @@ def _add_panes(
             if begin < end:
                 _add(scores, begin, end, labels, curves, edges, overall, slices, sign=sign, out=out)
         if drained.cells.size > 0:
-            drained.ends[j + 1] = drain(overall, drained.ends[j], drained.cells, drained.values)
+            drained.ends[j + 1] = drain(overall, sign, drained.ends[j], drained.cells, drained.values)
             at = slice_drained.ends[j]
-            slice_drained.ends[j + 1] = drain(slices, at, slice_drained.cells, slice_drained.values)
+            slice_drained.ends[j + 1] = drain(slices, sign, at, slice_drained.cells, slice_drained.values)
 
 
 def add_scores(
@@ -302,12 +334,13 @@ def sketched(
     """The vectors of n scores of one pane, without slices: series, pClick and label (0/1) of each."""
     n, no = p.size, np.zeros(p.size, np.bool_)
     overall, slices = Scratch(layout), Scratch(Layout(1, layout.edges))
-    overall.reserve(int(series.max(initial=0)) + 1)
+    overall.reserve(int(series.max(initial=0)) + 1, n)
     row, clicked = np.arange(n, dtype=np.int32), label.astype(np.int8)
     loss, curve_part = measure(p, row, clicked)
     curve = np.zeros((int(series.max(initial=0)) + 1, 2, bin_count(CURVE_BITS)), np.int32)
     scores = ScoreColumns(p, loss, curve_part, row, series, np.empty((0, n), np.int32), no)
-    labels = LabelColumns(clicked, no, no, np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64))
+    slot, block, times = np.zeros(n, np.int32), np.zeros(n, np.int8), np.full(n, sign, np.int64)
+    labels = LabelColumns(clicked, no, no, slot, block, times, StrataRows.none())
     curves = PlacementCurves(curve, np.zeros(len(curve), np.bool_), curve.astype(np.int64))
     drained = room_of(int(overall.room(np.array(n))), 1), room_of(1, 1)
     add_scores(

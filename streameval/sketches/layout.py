@@ -102,6 +102,13 @@ class Options:
 NO_OPTIONS = Options(())
 
 
+class StrataPlaces(NamedTuple):
+    """The tallies of strata, and their first cells."""
+
+    sums: tuple[Tally, int]
+    clicks: tuple[Tally, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Cells of a vector: [counts | sums | buckets | blocks of users | histogram of non-clicks | of clicks | tallies].
@@ -147,6 +154,16 @@ class Layout:
     def tally(self, name: str) -> tuple[Tally, int] | None:
         """A tally and its first cell; None if the layout does not have it."""
         return self._known.get(name)
+
+    @property
+    def strata(self) -> StrataPlaces | None:
+        """Where the sums by propensity are; None: there are none."""
+        of = None if self.options is None else self.options.strata
+        sums, clicks = (None, None) if of is None else (self.tally(of.sums), self.tally(of.clicks))
+        if sums is None or clicks is None:
+            return None
+        assert sums[1] + sums[0].size == clicks[1]  # kernels write cells in order
+        return StrataPlaces(sums, clicks)
 
     def places(self, tallies: Iterable[tuple[str, int]]) -> NDArray[np.int64]:
         """Maps the cells of a vector with these tallies (name and size) to cells of this layout; -1: not in it."""

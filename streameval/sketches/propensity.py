@@ -10,7 +10,7 @@ and so do those above 1 - 2**-7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sketches.blocks import SCALE, fixed
-from streameval.sketches.grid import PART_BITS, bin_count
+from streameval.sketches.grid import bin_count
 from streameval.sketches.tally import Tally
 
 # inner edges: four per octave from 2**-14 to 1/4, then multiples of 1/32; all are exact in binary
@@ -55,22 +55,20 @@ class PropensityStrata:
     edges: tuple[float, ...]
     least: float
     by: str = "propensity"  # where propensities come from
+    # names of tallies, asked for at every result: of clicks by score, and of sums; they contain everything that the cells depend on
+    clicks: str = field(init=False, repr=False, compare=False)
+    sums: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by = () if self.by == "propensity" else (self.by,)
+        clicks = "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
+        object.__setattr__(self, "clicks", clicks)
+        object.__setattr__(self, "sums", f"{clicks}_sums_{self.least!r}")
 
     @property
     def bounds(self) -> tuple[float, ...]:
         """Edges of the bins that have sums, one more than there are bins."""
         return (0.0, *(self.edges or FINE_EDGES), 1.0)
-
-    @property
-    def sums(self) -> str:
-        """The name of the tally of sums; it contains everything that the cells depend on."""
-        return f"{self.clicks}_sums_{self.least!r}"
-
-    @property
-    def clicks(self) -> str:
-        """The name of the tally of clicks by score."""
-        by = () if self.by == "propensity" else (self.by,)
-        return "_".join(("strata", *by, *(map(repr, self.edges) if self.edges else ("fine",))))
 
     def tallies(self) -> tuple[Tally, Tally]:
         """The tallies of every series."""
@@ -84,23 +82,6 @@ def _tallies(strata: PropensityStrata) -> tuple[Tally, Tally]:
     names, scales = tuple(name for name, _ in sums), tuple(one for one in sums if one[1] != 1.0)
     clicks = tuple(f"{i}_{score}" for i in bins for score in range(SCORE_BINS))
     return Tally(strata.sums, names, blocks=False, scales=scales), Tally(strata.clicks, clicks, blocks=False)
-
-
-class PropensityScores(NamedTuple):
-    """k scores of labelled impressions, with what `accumulate.measure` computed."""
-
-    series: NDArray[np.int32]
-    row: NDArray[np.int32]  # its impression
-    p: NDArray[np.float64]
-    loss: NDArray[np.float64]
-    curve_part: NDArray[np.int16]
-
-
-class PropensityRows(NamedTuple):
-    """Labelled impressions."""
-
-    label: NDArray[np.int8]
-    propensity: NDArray[np.float64]  # NaN: none
 
 
 class PropensityGrid(NamedTuple):
@@ -119,19 +100,25 @@ class PropensityGrid(NamedTuple):
         return cls(edges, lookup, strata.least)
 
 
-class StrataRoom(NamedTuple):
-    """Buffers in which scores are added up. `sums` is zero between two calls."""
+class StrataRows(NamedTuple):
+    """n impressions: the bin of their propensity, and its inverse. Empty: none has a propensity."""
 
-    sums: NDArray[np.int64]  # [series, bins, STRATUM_SUMS]
-    clicks: NDArray[np.int64]  # [scores]: cells of clicks
-    cells: NDArray[np.int64]  # [the most that may be used]
-    values: NDArray[np.int64]
+    bin: NDArray[np.int16]  # -1: no propensity
+    mass: NDArray[np.int32]  # whole units
+    fraction: NDArray[np.int32]  # the rest, in fixed point
 
     @classmethod
-    def of(cls, series: int, bins: int, scores: int) -> StrataRoom:
-        """Room for this many scores, of any panes."""
-        shape, most = (series, bins, STRATUM_SUMS), (STRATUM_SUMS + 1) * scores
-        return cls(np.zeros(shape, np.int64), *(np.empty(k, np.int64) for k in (scores, most, most)))
+    def of(cls, propensity: NDArray[np.float64], grid: PropensityGrid) -> StrataRows:
+        """From propensities; NaN: none."""
+        n = propensity.size if (propensity > 0).any() else 0
+        rows = cls(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32))
+        _write_rows(propensity[:n], grid, rows)
+        return rows
+
+    @classmethod
+    def none(cls) -> StrataRows:
+        """Of impressions that are not counted by propensity."""
+        return cls(np.empty(0, np.int16), np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 @numba.njit(inline="always")
@@ -144,115 +131,25 @@ def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) ->
     return b
 
 
-class _Known(NamedTuple):
-    """Terms of impressions that do not depend on a score."""
-
-    bin: NDArray[np.int16]  # -1: no propensity
-    clicked: NDArray[np.int8]
-    mass: NDArray[np.int64]  # 1 / propensity, in whole and fractional parts
-    fraction: NDArray[np.int64]
-
-
 @numba.njit(cache=True, nogil=True)
-def _known(first: int, end: int, rows: PropensityRows, grid: PropensityGrid) -> _Known:
-    """Those of the rows first to end - 1."""
-    n = max(end - first, 0)
-    known = _Known(np.empty(n, np.int16), np.empty(n, np.int8), np.empty(n, np.int64), np.empty(n, np.int64))
-    of_bin, clicked, mass, fraction = known
-    for i in range(n):
-        q = rows.propensity[first + i]
+def _write_rows(propensity: NDArray[np.float64], grid: PropensityGrid, rows: StrataRows) -> None:
+    edges, lookup, least = grid
+    of_bin, mass, fraction = rows
+    for i in range(propensity.size):
+        q = propensity[i]
         if np.isnan(q):
-            of_bin[i] = -1
+            of_bin[i], mass[i], fraction[i] = -1, 0, 0
             continue
-        weight = 1.0 / max(q, grid.least)
-        of_bin[i] = fine_bin(q, grid.edges, grid.lookup)
-        clicked[i] = rows.label[first + i]
-        mass[i] = np.int64(weight)
+        weight = 1.0 / max(q, least)
+        of_bin[i] = fine_bin(q, edges, lookup)
+        mass[i] = np.int32(weight)
         fraction[i] = fixed(weight - mass[i])
-    return known
 
 
-@numba.njit(cache=True, nogil=True)
-def strata_deltas(
-    cuts: NDArray[np.int64],
-    scores: PropensityScores,
-    rows: PropensityRows,
-    grid: PropensityGrid,
-    at: tuple[int, int, int],
-    sign: int,
-    room: StrataRoom,
-    ends: NDArray[np.int64],
-) -> None:
-    """Sums the scores of panes into sparse vectors over all rows, in `room.cells` and `room.values`, one after the other.
-
-    Pane j has the scores cuts[j, k] to cuts[j + 1, k] - 1 for every k; its cells ascend, and end at ends[j]. `at`: the size of a
-    series' vector, and the first cells of its tallies of sums and of clicks.
-    """
-    n = 0
-    for j in range(ends.size):
-        n = _add_pane(cuts[j], cuts[j + 1], scores, rows, grid, at, sign=sign, room=room, n=n)
-        ends[j] = n
-
-
-@numba.njit(cache=True, nogil=True)
-def _add_pane(
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    scores: PropensityScores,
-    rows: PropensityRows,
-    grid: PropensityGrid,
-    at: tuple[int, int, int],
-    sign: int,
-    room: StrataRoom,
-    n: int,
-) -> int:
-    """Writes the cells of a pane, starting at n; returns where they end."""
-    series, row, p, loss, curve_part = scores
-    sums, clicks, cells, values = room
-    size, at_sums, at_clicks = at
-    flat, bins = sums.ravel(), sums.shape[1]
-    first, end = row.size, 0
-    for r in range(begins.size):
-        if begins[r] < ends[r]:  # rows ascend
-            first, end = min(first, row[begins[r]]), max(end, row[ends[r] - 1] + 1)
-    known = _known(first, end, rows, grid)
-    found = 0
-    for r in range(begins.size):
-        for j in range(begins[r], ends[r]):
-            k = np.uint64(j)  # an unsigned index is not checked for wrap-around
-            i = np.uint64(row[k]) - np.uint64(first)
-            b = known.bin[i]
-            if b < 0:
-                continue
-            place = np.uint64((series[k] * bins + b) * STRATUM_SUMS)
-            flat[place] += 1
-            flat[place + np.uint64(STRATUM_P)] += fixed(p[k])
-            flat[place + np.uint64(STRATUM_L)] += fixed(loss[k])
-            flat[place + np.uint64(STRATUM_MASS)] += known.mass[i]
-            flat[place + np.uint64(STRATUM_MASS_FRACTION)] += known.fraction[i]
-            if known.clicked[i]:
-                flat[place + np.uint64(STRATUM_Y)] += 1
-                score = min(max(int(curve_part[k]) >> PART_BITS, _FIRST), _LAST) - _FIRST
-                clicks[found] = series[k] * size + at_clicks + b * SCORE_BINS + score
-                found += 1
-    order = np.sort(clicks[:found])
-    c = 0
-    for s in range(sums.shape[0]):
-        for b in range(sums.shape[1]):
-            if sums[s, b, STRATUM_N]:
-                for one in range(STRATUM_SUMS):
-                    if sums[s, b, one]:
-                        cells[n] = s * size + at_sums + b * STRATUM_SUMS + one
-                        values[n] = sign * sums[s, b, one]
-                        sums[s, b, one] = 0
-                        n += 1
-        while c < found and order[c] < (s + 1) * size:
-            cells[n], values[n] = order[c], 0
-            while c < found and order[c] == cells[n]:
-                values[n] += sign
-                c += 1
-            n += 1
-    return n
+@numba.njit(inline="always")
+def score_bin(curve_bin: int) -> int:
+    """The bin of a click's score, from that of placement curves."""
+    return min(max(curve_bin, _FIRST), _LAST) - _FIRST
 
 
 def score_bins(counts: NDArray[np.int64]) -> NDArray[np.int64]:

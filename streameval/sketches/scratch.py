@@ -1,7 +1,8 @@
 """A matrix of vectors that kernels add to (one row per series, zero between calls), and its draining into sparse vectors.
 
 One bitmap marks the histogram cells that were added to, and a second one the first one's non-zero words: so cells are
-found in order without sorting, and cells that were not touched cost nothing.
+found in order without sorting, and cells that were not touched cost nothing. Clicks by propensity and score, few in many cells, are
+bitmaps alone: their counts would be as much memory again as the histograms, nearly all of it cold.
 """
 
 from __future__ import annotations
@@ -35,6 +36,19 @@ _WORD_BITS = 64
 _WORD, _IN_WORD = np.uint64(6), np.uint64(_WORD_BITS - 1)  # bit b is bit `b & _IN_WORD` of word `b >> _WORD`
 
 
+class Marks(NamedTuple):
+    """Which cells of some rows were added to."""
+
+    touched: NDArray[np.uint64]  # [row, word]: a bit for each cell
+    words: NDArray[np.uint64]  # [row, word]: non-zero words of `touched`, a bit each
+
+    @classmethod
+    def of(cls, rows: int, cells: int) -> Marks:
+        """No marks of so many cells."""
+        n = -(-cells // _WORD_BITS)
+        return cls(np.zeros((rows, n), np.uint64), np.zeros((rows, -(-n // _WORD_BITS)), np.uint64))
+
+
 class Target(NamedTuple):
     """A `Scratch` as kernels read it; see `Layout` for the sizes."""
 
@@ -45,9 +59,14 @@ class Target(NamedTuple):
     bits: int
     bins: int
     weights: int  # first cell of `copies.WEIGHTS`, behind the histogram; negative: the log is not a sample
+    strata: int  # first cell of the sums by propensity, behind the histogram; negative: none
+    strata_clicks: int  # first cell of clicks by propensity and score, right behind those
+    strata_cells: int  # of clicks by propensity and score
     rows_touched: NDArray[np.bool_]
-    touched: NDArray[np.uint64]  # [row, word]: histogram cells that were added to, a bit each
-    words: NDArray[np.uint64]  # [row, word]: non-zero words of `touched`, a bit each
+    marks: Marks  # of the histogram
+    clicked: Marks  # of clicks by propensity and score, nearly all of which are alone in their cell
+    more: NDArray[np.int64]  # row * `strata_cells` + cell of clicks that are not the first of their cell, in any order
+    more_count: NDArray[np.int64]  # [1]
 
 
 class Drained(NamedTuple):
@@ -59,18 +78,24 @@ class Drained(NamedTuple):
 
 
 @numba.njit(inline="always")
-def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int) -> None:
-    """Marks histogram cell `at` of row r as touched."""
+def mark(touched: NDArray[np.uint64], words: NDArray[np.uint64], r: int, at: int) -> bool:
+    """Marks cell `at` of row r as touched; returns whether it was already."""
     bit = np.uint64(at)
-    word = bit >> _WORD
-    touched[r, word] |= np.uint64(1) << (bit & _IN_WORD)
+    word, one = bit >> _WORD, np.uint64(1) << (bit & _IN_WORD)
+    before = touched[r, word]
+    touched[r, word] = before | one
     words[r, word >> _WORD] |= np.uint64(1) << (word & _IN_WORD)
+    return (before & one) != np.uint64(0)
 
 
 @numba.njit(cache=True, nogil=True)
-def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]) -> int:
-    """Moves non-zero cells to `cells` and `values`, in order, starting at place k; returns where they end."""
-    flat, size, touched, words = target.cells, target.size, target.touched, target.words
+def drain(target: Target, sign: int, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]) -> int:
+    """Moves non-zero cells to `cells` and `values`, in order, starting at place k; returns where they end.
+
+    `sign`: with which scores were added.
+    """
+    flat, size = target.cells, target.size
+    more, used = np.sort(target.more[: target.more_count[0]]), 0
     for row in range(target.rows_touched.size):
         if not target.rows_touched[row]:
             continue
@@ -83,27 +108,57 @@ def drain(target: Target, k: int, cells: NDArray[np.int64], values: NDArray[np.i
             flat[start + SUM_PCLICK + 1] += flat[bucket + BUCKET_PCLICK + 1]
             flat[start + SUM_LOG_LOSS] += flat[bucket + BUCKET_LOG_LOSS]
             flat[start + SUM_LOG_LOSS + 1] += flat[bucket + BUCKET_LOG_LOSS + 1]
-        for cell in range(start, start + target.histogram):
-            if flat[cell] != 0:
-                cells[k], values[k], flat[cell] = cell, flat[cell], 0
-                k += 1
-        for group in range(words.shape[1]):
-            while words[row, group] != np.uint64(0):
-                word = group * _WORD_BITS + np.int64(zeros_below(words[row, group]))
-                words[row, group] &= words[row, group] - np.uint64(1)
-                bits = touched[row, word]
-                touched[row, word] = 0
-                while bits != np.uint64(0):
-                    place = start + target.histogram + word * _WORD_BITS + np.int64(zeros_below(bits))
-                    bits &= bits - np.uint64(1)
-                    if flat[place] != 0:
-                        cells[k], values[k], flat[place] = place, flat[place], 0
-                        k += 1
+        k = _drain_all(flat, start, start + target.histogram, k, cells, values)
+        first = k
+        k = _drain_marked(target.marks, row, start + target.histogram, k, cells)
+        n = first
+        for i in range(first, k):
+            place = cells[i]
+            if flat[place] != 0:
+                cells[n], values[n], flat[place] = place, flat[place], 0
+                n += 1
+        k = n
+        if target.strata >= 0:
+            k = _drain_all(flat, start + target.strata, start + target.strata_clicks, k, cells, values)
+            first, at = k, start + target.strata_clicks
+            k = _drain_marked(target.clicked, row, at, k, cells)
+            values[first:k] = sign
+            for i in range(first, k):
+                code = row * target.strata_cells + cells[i] - at
+                while used < more.size and more[used] == code:
+                    values[i] += sign
+                    used += 1
         if target.weights >= 0:
-            for cell in range(start + target.weights, start + target.weights + _WEIGHT_CELLS):
-                if flat[cell] != 0:
-                    cells[k], values[k], flat[cell] = cell, flat[cell], 0
-                    k += 1
+            k = _drain_all(flat, start + target.weights, start + target.weights + _WEIGHT_CELLS, k, cells, values)
+    target.more_count[0] = 0
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _drain_all(
+    flat: NDArray[np.int64], first: int, end: int, k: int, cells: NDArray[np.int64], values: NDArray[np.int64]
+) -> int:
+    for cell in range(first, end):
+        if flat[cell] != 0:
+            cells[k], values[k], flat[cell] = cell, flat[cell], 0
+            k += 1
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _drain_marked(marks: Marks, row: int, first: int, k: int, cells: NDArray[np.int64]) -> int:
+    """Moves the marked cells of a row, whose cell 0 is `first`, to `cells`, as `drain`."""
+    touched, words = marks.touched[row], marks.words[row]
+    for group in range(words.size):
+        while words[group] != np.uint64(0):
+            word = group * _WORD_BITS + np.int64(zeros_below(words[group]))
+            words[group] &= words[group] - np.uint64(1)
+            bits = touched[word]
+            touched[word] = 0
+            while bits != np.uint64(0):
+                cells[k] = first + word * _WORD_BITS + np.int64(zeros_below(bits))
+                bits &= bits - np.uint64(1)
+                k += 1
     return k
 
 
@@ -112,8 +167,9 @@ class Scratch:
 
     def __init__(self, layout: Layout, rows: int = 4) -> None:
         self.edges = np.array(layout.edges)
-        self._words = -(-2 * layout.bins // 64)
-        weights = layout.tally(WEIGHTS.name)
+        weights, strata = layout.tally(WEIGHTS.name), layout.strata
+        self._bits = 2 * layout.bins, 0 if strata is None else strata.clicks[0].size
+        self._sums = _WEIGHT_CELLS + (0 if strata is None else strata.sums[0].size)
         self.target = Target(
             cells=np.zeros(rows * layout.size, np.int64),
             size=layout.size,
@@ -122,27 +178,35 @@ class Scratch:
             bits=layout.bits,
             bins=layout.bins,
             weights=-1 if weights is None else weights[1],
+            strata=-1 if strata is None else strata.sums[1],
+            strata_clicks=-1 if strata is None else strata.clicks[1],
+            strata_cells=self._bits[1],
             rows_touched=np.zeros(rows, np.bool_),
-            touched=np.zeros((rows, self._words), np.uint64),
-            words=np.zeros((rows, -(-self._words // 64)), np.uint64),
+            marks=Marks.of(rows, self._bits[0]),
+            clicked=Marks.of(rows, self._bits[1]),
+            more=np.empty(0, np.int64),
+            more_count=np.zeros(1, np.int64),
         )
 
-    def reserve(self, rows: int) -> None:
-        """Makes sure that rows 0 .. rows - 1 exist. All rows must be zero."""
+    def reserve(self, rows: int, scores: int) -> None:
+        """Makes sure that rows 0 .. rows - 1 exist, and room for so many scores. All rows must be zero."""
         have = self.target.rows_touched.size
         if rows > have:
             more = max(rows, have + have // 2)
             self.target = self.target._replace(
                 cells=np.zeros(more * self.target.size, np.int64),
                 rows_touched=np.zeros(more, np.bool_),
-                touched=np.zeros((more, self._words), np.uint64),
-                words=np.zeros((more, -(-self._words // 64)), np.uint64),
+                marks=Marks.of(more, self._bits[0]),
+                clicked=Marks.of(more, self._bits[1]),
             )
+        if self.target.strata >= 0 and scores > self.target.more.size:
+            self.target = self.target._replace(more=np.empty(scores, np.int64))
 
     def room(self, scores: NDArray[np.int64]) -> NDArray[np.int64]:
         """The largest number of non-zero cells that this many scores of a pane can have."""
         rows = np.minimum(self.target.rows_touched.size, scores)
-        return rows * (self.target.histogram + _WEIGHT_CELLS) + scores
+        of_a_score = 1 + (self.target.strata >= 0)  # of the histogram; and if it was clicked, by its propensity
+        return rows * (self.target.histogram + self._sums) + of_a_score * scores
 
 
 def no_room(panes: int) -> Drained:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import plot, record
+from benchmarks import errors, plot, record
 from benchmarks.against import compared, run, tree_of
 from benchmarks.printed import Place, numbers
 
@@ -91,3 +91,10 @@ def test_every_benchmark_can_be_imported() -> None:
     for path in sorted((ROOT / "benchmarks").glob("*.py")):
         if not path.stem.startswith("_") and "def main() -> None:" in path.read_text():
             assert path.stem in done.stderr
+
+
+def test_standard_errors_are_judged_by_how_values_vary(capsys: pytest.CaptureFixture[str]) -> None:
+    errors.main(["--users", "40", "--repetitions", "3"])
+    rows = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines() if " +- " in line]
+    assert tuple(rows[: len(errors.FIRST)]) == errors.FIRST
+    assert {"auc", "policy_mean_weight", "dcg_5_ips", "mainline_click_yield", "value_per_user"} <= set(rows)

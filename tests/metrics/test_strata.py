@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from streameval.counting.scoreboard import Labelled, Scoreboard
+from streameval.counting.slice_rows import SliceRows
+from streameval.events.batch import Catalog
+from streameval.events.columns import Scored
 from streameval.metrics.errors import coarse
 from streameval.metrics.strata import (
     Stratum,
@@ -21,21 +25,17 @@ from streameval.metrics.strata import (
     strata_of,
     stratified,
 )
-from streameval.sketches.accumulate import CURVE_BITS, measure
+from streameval.sketches.accumulate import CURVE_BITS
 from streameval.sketches.grid import bin_count, key_bin, score_key
+from streameval.sketches.layout import Options, read_tally
 from streameval.sketches.propensity import (
     FINE_EDGES,
     SCORE_BINS,
     STRATUM_N,
     STRATUM_SCALES,
-    STRATUM_SUMS,
-    PropensityGrid,
-    PropensityRows,
-    PropensityScores,
+    STRATUM_Y,
     PropensityStrata,
-    StrataRoom,
     score_bins,
-    strata_deltas,
 )
 
 BOUNDS = (0.0, *FINE_EDGES, 1.0)
@@ -149,25 +149,64 @@ def test_cut_by_width_is_that_of_pandas_to_the_nearest_edge() -> None:
 FINE = PropensityStrata(4, "mass", (), 1e-4)
 
 
+def board_of(strata: PropensityStrata) -> Scoreboard:
+    """A board of one version's scores, with panes of a minute."""
+    catalog = Catalog()
+    catalog.series_code("m", "v1")
+    options = Options((), strata.tallies(), strata=strata)
+    return Scoreboard(SliceRows(catalog), 0, options, 60_000, [], "impressions", 1 << 30, 3_600_000)
+
+
+def observe(board: Scoreboard, propensity: Reals, p: Reals, label: NDArray[np.int8], sign: int = 1) -> None:
+    """Counts impressions, half of them in each of two panes, in one call."""
+    n, no = p.size, np.zeros(p.size, np.bool_)
+    ts, user = np.arange(n) * 120_000 // max(n, 1), np.arange(1, n + 1).astype(np.uint64)
+    fields = {"propensity": propensity}
+    labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, fields, np.ones(n, np.bool_))
+    board.observe(labelled, Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no), sign)
+
+
 def counted(
     strata: PropensityStrata, propensity: Reals, p: Reals, label: NDArray[np.int8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(sums by bin, clicks by bin and score) of impressions of one series."""
-    n, bins = p.size, len(strata.bounds) - 1
-    row = np.arange(n, dtype=np.int32)
-    scores = PropensityScores(np.zeros(n, np.int32), row, p, *measure(p, row, label))
-    room = StrataRoom.of(1, bins, n)
-    size = bins * (STRATUM_SUMS + SCORE_BINS)
-    grid, rows = PropensityGrid.of(strata), PropensityRows(label, propensity)
-    ends, at = np.zeros(1, np.int64), (size, 0, bins * STRATUM_SUMS)
-    strata_deltas(np.array([[0, n // 3], [n // 3, n]]), scores, rows, grid, at, 1, room, ends)
-    made = ends[0]
-    assert np.all(np.diff(room.cells[:made]) > 0)
-    assert np.all(room.values[:made] != 0)
-    assert not room.sums.any()
-    vector = np.zeros(size, np.int64)
-    vector[room.cells[:made]] = room.values[:made]
-    return vector[: bins * STRATUM_SUMS].reshape(bins, -1), vector[bins * STRATUM_SUMS :].reshape(bins, -1)
+    board = board_of(strata)
+    observe(board, propensity, p, label)
+    for pane in board.overall.numbers():
+        vector = board.overall.get(pane)
+        assert np.all(np.diff(vector.cells) > 0)
+        assert np.all(vector.values != 0)
+    sums, clicks = (
+        read_tally(board.overall.total, board.overall_layout, name) for name in (strata.sums, strata.clicks)
+    )
+    assert sums is not None
+    assert clicks is not None
+    bins = len(strata.bounds) - 1
+    return sums.reshape(bins, -1), clicks.reshape(bins, -1)
+
+
+def test_what_is_taken_out_of_strata_is_what_was_put_in() -> None:
+    rng = np.random.default_rng(3)
+    n = 5_000
+    propensity = np.where(rng.random(n) < 0.1, np.nan, 10.0 ** rng.uniform(-3, 0, n))
+    p, label = np.round(rng.beta(1, 8, n), 2), (rng.random(n) < 0.3).astype(np.int8)  # many clicks of the same score
+    board = board_of(FINE)
+    observe(board, propensity, p, label)
+    before = [board.overall.get(pane) for pane in board.overall.numbers()]
+    again = rng.permutation(n)[: n // 2]
+    for sign in (-1, 1):
+        observe(board, propensity[again], p[again], label[again], sign)
+        observe(board, propensity, p, label, sign)
+    assert [board.overall.get(pane) for pane in board.overall.numbers()] == before
+    observe(board, propensity, p, label, -1)
+    assert not board.overall.total.any()
+
+
+def test_clicks_that_all_have_one_score_and_propensity_are_all_counted() -> None:
+    n = 3_000
+    sums, clicks = counted(FINE, np.full(n, 0.3), np.full(n, 0.25), np.ones(n, np.int8))
+    (at,) = np.flatnonzero(clicks.ravel())
+    assert clicks.ravel()[at] == n == sums[at // SCORE_BINS, STRATUM_Y]
 
 
 @pytest.mark.parametrize("edges", [(), (0.01, 0.1, 0.5), (1e-7, 3e-5, 0.3, 0.300001, 0.99)])
