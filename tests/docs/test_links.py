@@ -23,15 +23,18 @@ TEXTS = sorted(
 )
 
 
+def prose(path: Path) -> str:
+    """A text without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def links(path: Path) -> list[str]:
-    text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return re.findall(r"\]\(([^)\s]+)\)", text)
+    return re.findall(r"\]\(([^)\s]+)\)", prose(path))
 
 
 def anchors(path: Path) -> set[str]:
     """As GitHub and MkDocs both make them of headings."""
-    text = re.sub(r"^ *```.*?^ *```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose(path), re.MULTILINE)
     return {re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
@@ -46,6 +49,12 @@ def test_every_link_to_a_file_leads_to_one(path: Path) -> None:
         assert target.resolve().is_relative_to(ROOT), f"{link} leads out of the repository"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_text_has_one_title(path: Path) -> None:
+    """Paragraphs had become headings, by a script that commented them out."""
+    assert len(re.findall(r"^#(?:[ \t]|$)", prose(path), re.MULTILINE)) <= 1
 
 
 def test_every_picture_is_small_and_shown_somewhere() -> None:
