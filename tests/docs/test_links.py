@@ -57,6 +57,11 @@ def test_a_text_has_one_title(path: Path) -> None:
     assert len(re.findall(r"^#(?:[ \t]|$)", prose(path), re.MULTILINE)) <= 1
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_row_of_a_table_is_a_line(path: Path) -> None:
+    assert [line for line in prose(path).split("\n") if line.startswith("|") and not line.endswith("|")] == []
+
+
 def test_every_picture_is_small_and_shown_somewhere() -> None:
     shown = {
         (path.parent / link).resolve() for path in TEXTS for link in links(path) if link.endswith((".png", ".svg"))
