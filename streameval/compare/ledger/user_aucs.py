@@ -99,10 +99,11 @@ def _take(
     others: Others,
     pair_of: NDArray[np.int32],
     pairs: NDArray[np.int32],
-    found: int,
+    known: tuple[int, int],
     out: _Some,
 ) -> tuple[int, int]:
-    """Writes the other versions' scores of served impressions; returns their number, and the number of pairs.
+    """Appends the other versions' scores of served impressions to the `known` ones; returns the number of scores, and of
+    pairs.
 
     New pairs are numbered as long as `pairs` has room; scores of any more are dropped.
     """
@@ -111,7 +112,7 @@ def _take(
     servers, served_p, served_at = served
     (indptr, series, p), at, start, first = others
     cell, both, many = out
-    n = 0
+    n, found = known
     # indices that cannot be negative are unsigned: no time is spent on wrapping them around
     for k in range(at.size):
         shown, kept = np.uint32(first + k), np.uint32(at[k] - start)
@@ -230,16 +231,14 @@ class UserScores:
     def add(self, by: Groups, served: Served, others: Iterable[Others]) -> None:
         """Adds impressions' scores; pairs beyond `MOST_PAIRS` are dropped."""
         self._reach(_most(served))
-        for some in others:
+        every = list(others)
+        size = sum(map(_size, every))  # in one piece, which the system can back with large pages
+        copies = np.empty(size if by.copies.size else 0, np.uint32)
+        room, n = _Some(np.empty(size, np.uint32), np.empty((size, 2), np.uint32), copies), 0
+        for some in every:
             self._reach(int(some.scores.series.max(initial=-1)))
-            size = _size(some)
-            room = _Some(
-                np.empty(size, np.uint32),
-                np.empty((size, 2), np.uint32),
-                np.empty(size if by.copies.size else 0, np.uint32),
-            )
-            n, self._found = _take(by, served, some, self.pair_of, self._pairs, self._found, room)
-            self._some.append(_Some(*(column[:n] for column in room)))
+            n, self._found = _take(by, served, some, self.pair_of, self._pairs, (n, self._found), room)
+        self._some.append(_Some(*(column[:n] for column in room)))
 
     def _reach(self, code: int) -> None:
         codes = code + 1
