@@ -4,14 +4,17 @@ Also where events are JSON, as in a topic, so that decoding is part of the work 
 
 Processor time of single runs spreads by a fifth. Most of that is the kernel's: a run leaves the heap in one of two states, so that the
 next one touches 60,000 or 150,000 fresh pages, in turn, and a virtual machine may pay 0.5 to 4 us for each. So the ratio is that of
-the time in the program itself (user), and the kernel's (system) is printed beside it. The rest is whether the two threads share a core:
-here they always do. Runs are in blocks (without, with, with, without), which cancels whatever drifts; the ratio is the mean of blocks.
+the time in the program itself (user), and the kernel's (system) is printed beside it. Then it matters whether the two threads share a
+core: here they always do. And a process has its memory and its kernels where it happens to have them: two processes, each precise to
+0.008, differed by 0.025. So every block of runs (without, with, with, without, which cancels whatever drifts) has a process of its own,
+and the ratio is the mean over them, with its standard error.
 """
 
 from __future__ import annotations
 
 import gc
 import logging
+import multiprocessing
 import os
 import resource
 import statistics
@@ -19,6 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -39,7 +43,7 @@ from streameval.testing import readers_see
 
 EVENTS = 1_500_000
 BATCH = 20_000
-BLOCKS, BLOCKS_OF_JSON = 6, 2
+BLOCKS, BLOCKS_OF_JSON = 5, 2
 MINUTES = (180, 45)  # of event time over which the events are spread
 LIMIT = 1.15
 SNAPSHOT = 10  # batches between two snapshots
@@ -159,36 +163,43 @@ def run(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> Took:
     return Took(end.user - begin.user, end.system - begin.system)
 
 
-def block(events: Events, given: Sequence[Batch | list[bytes]]) -> tuple[Took, Took]:
-    """Two runs without comparisons and two with them: what each kind took, on average."""
-    first, on, again, last = (run(events, given, on) for on in (False, True, True, False))
-    return Took(*map(statistics.mean, zip(first, last, strict=True))), Took(
-        *map(statistics.mean, zip(on, again, strict=True))
-    )
+def block(given: Sequence[Batch | list[bytes]], n: int, out: Connection) -> None:
+    """Two runs without comparisons and two with them, of n impressions: sends what an impression took of each kind, ns."""
+    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # mutes the verdicts of every run
+    settle()  # memory as the program has it
+    names = Events(1)
+    for on in (True, False):
+        run(names, given[:5] if not on else given, on)  # compile, and touch the memory
+    gc.freeze()  # as the program does once it is imported
+    first, on, again, last = (run(names, given, on) for on in (False, True, True, False))
+    out.send([[sum(part) / 2 / n * 1e9 for part in zip(*pair, strict=True)] for pair in ((first, last), (on, again))])
+
+
+def in_new_process(given: Sequence[Batch | list[bytes]], n: int) -> list[list[float]]:
+    """`block` in a process of its own: (user, system) of either kind."""
+    context = multiprocessing.get_context("spawn")
+    result, out = context.Pipe(duplex=False)
+    child = context.Process(target=block, args=(given, n, out))
+    child.start()
+    out.close()
+    found: list[list[float]] = result.recv()
+    child.join()
+    return found
 
 
 def row(minutes: int, as_json: bool = False) -> list[str]:
     """Cells of a row: ns per impression, user and system, without comparisons and with them; the ratio, and its standard error."""
     events = Events(EVENTS, minutes=minutes)
     given = messages(events) if as_json else batches(events)
-    for on in (True, False):
-        run(events, given[:5] if not on else given, on)  # compile
-    gc.freeze()  # as the program does once it is imported
-    blocks = [block(events, given) for _ in range(BLOCKS_OF_JSON if as_json else BLOCKS)]
-    gc.unfreeze()
-    cells = []
-    for side in (0, 1):
-        for part in zip(*(one[side] for one in blocks), strict=True):
-            cells.append(f"{statistics.mean(part) * 1e9 / events.n:.0f}")
-    ratios = [having.user / without.user for without, having in blocks]
+    blocks = [in_new_process(given, events.n) for _ in range(BLOCKS_OF_JSON if as_json else BLOCKS)]
+    cells = [f"{statistics.mean(part):.0f}" for side in zip(*blocks, strict=True) for part in zip(*side, strict=True)]
+    ratios = [having / without for (without, _), (having, _) in blocks]
     error = statistics.stdev(ratios) / len(ratios) ** 0.5
     return [*cells, f"{statistics.mean(ratios):.3f}", f"{error:.3f}"]
 
 
 def main() -> None:
     """Prints the table."""
-    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # mutes the verdicts of every run
-    settle()  # memory as the program has it
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(
