@@ -171,8 +171,10 @@ def block(given: Sequence[Batch | list[bytes]], n: int, out: Connection) -> None
     for on in (True, False):
         run(names, given[:5] if not on else given, on)  # compile, and touch the memory
     gc.freeze()  # as the program does once it is imported
-    first, on, again, last = (run(names, given, on) for on in (False, True, True, False))
-    out.send([[sum(part) / 2 / n * 1e9 for part in zip(*pair, strict=True)] for pair in ((first, last), (on, again))])
+    first, second, third, last = (run(names, given, on) for on in (False, True, True, False))
+    out.send(
+        [[sum(part) / 2 / n * 1e9 for part in zip(*pair, strict=True)] for pair in ((first, last), (second, third))]
+    )
 
 
 def in_new_process(given: Sequence[Batch | list[bytes]], n: int) -> list[list[float]]:
