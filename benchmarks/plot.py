@@ -15,11 +15,11 @@ COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 
 @dataclass(frozen=True)
 class Panel:
-    """A ratio to plot: rows of a benchmark and a column, by the beginnings of their names."""
+    """A ratio to plot: rows of a benchmark and a column, by the beginnings of their names (a renamed column has several)."""
 
     title: str
     benchmark: str
-    column: str
+    column: str | tuple[str, ...]
     rows: dict[str, str]  # beginning of the row's name: its name in the plot
 
 
@@ -32,7 +32,7 @@ PANELS = (
         },
     ),
     Panel(
-        "what comparisons of 3 versions make of the loop's processor time (1: nothing)", "compare", "best to best",
+        "what comparisons of 3 versions make of the loop's processor time (1: nothing)", "compare", ("ratio of user", "best to best"),
         {"8,333": "8,333 impressions a minute", "33,333": "33,333 impressions a minute"},
     ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from streameval.compare.explain.findings import UserSums
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
-from streameval.compare.ledger.strata import Strata
+from streameval.compare.ledger.strata import Strata, with_placed
 from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.reading import Comparison, Deploy, Role
 from streameval.compare.reading.words import headline
@@ -175,13 +175,9 @@ class Comparisons:
         self._set_aside(partitions, late, pane, over=over)
         if over:  # late events count too
             end, until = FOREVER // self._pane, FOREVER
-        gains = [
-            (segment, named(self._catalog.series, rows.items()))
-            for one in partitions
-            for segment, rows in one.ledger.advance(end, self._silence.deferred)
-        ]
+        counted = [gain for one in partitions for gain in one.ledger.advance(end, self._silence.deferred)]
         placed = self._strata.settle([one.ledger for one in partitions], pane + 1, over=over)
-        gains += [(segment, named(self._catalog.series, [(key, row)])) for (segment, key), row in placed.items()]
+        gains = [(segment, named(self._catalog.series, rows.items())) for segment, rows in with_placed(counted, placed)]
         gauc = [
             (start // self._pane, named(self._catalog.series, rows.items()))
             for one in partitions

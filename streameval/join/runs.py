@@ -143,6 +143,13 @@ class Runs:
         """(shadow scores of a run, which of its rows are requested, their positions in `rows`), for every run that has any."""
         return [(run.shadow, own, at) for run, at, own in self._by_run(rows) if run.shadow is not None]
 
+    def spans(self, rows: NDArray[np.int64]) -> Iterator[tuple[Run, int, int]]:
+        """(run, position of its first in `rows`, and of the first after it) for every run with some of the ascending rows."""
+        bounds = np.array([(run.start, run.end) for run in self._runs], np.int64).reshape(-1, 2)
+        for run, (first, end) in zip(self._runs, np.searchsorted(rows, bounds).tolist(), strict=True):
+            if first < end:
+                yield run, first, end
+
     def policies(self, rows: NDArray[np.int64]) -> ScoreList | None:
         """The rows' policies, by position in `rows`, with probabilities in place of scores; None: there are none."""
         found = [(run.policies, own, at) for run, at, own in self._by_run(rows) if run.policies is not None]
@@ -188,14 +195,12 @@ class Runs:
         """(run, positions in `rows`, numbers within the run) for every run with some of the rows; mature rows may have no run."""
         if not rows.size or not self._runs:
             return
-        starts = np.array([run.start for run in self._runs], np.int64)
         if bool((rows[1:] >= rows[:-1]).all()):
             every = np.arange(rows.size)
-            ends = np.array([run.end for run in self._runs], np.int64)
-            for run, first, end in zip(self._runs, *np.searchsorted(rows, (starts, ends)).tolist(), strict=True):
-                if first < end:
-                    yield run, every[first:end], rows[first:end] - run.start
+            for run, first, end in self.spans(rows):
+                yield run, every[first:end], rows[first:end] - run.start
             return
+        starts = np.array([run.start for run in self._runs], np.int64)
         owner = np.searchsorted(starts, rows, side="right") - 1
         owner[rows >= np.array([run.end for run in self._runs], np.int64)[owner]] = -1
         low, high = int(owner.min()), int(owner.max())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -58,44 +59,51 @@ def _given(out: Scored, giver: int, p: NDArray[np.float64], on: NDArray[np.bool_
 
 
 class Served(NamedTuple):
-    """The serving version of every row, and its score."""
+    """The serving versions of rows, and their scores, where they are stored: those of requested row k are at `at[k]`."""
 
     series: NDArray[np.int32]
     p: NDArray[np.float64]  # NaN: none
+    at: NDArray[np.int64]
 
 
 class Others(NamedTuple):
-    """Scores of other versions, where they are stored: `scores.indptr[of[k]]` is the first one of the requested row `at[k]`."""
+    """Scores of other versions, where they are stored: those of requested row `first + k` begin at
+    `scores.indptr[at[k] - start]`. NaN: none.
+    """
 
     scores: Shadow
-    of: NDArray[np.int64]
     at: NDArray[np.int64]
+    start: int
+    first: int
 
 
 def served_and_others(
     table: Table, runs: Runs, rows: NDArray[np.int64], online_series: list[int]
 ) -> tuple[Served, Iterator[Others]]:
-    """The scores of the serving version and of the others, without copying the latter."""
+    """The scores of the serving version and of the others, of ascending rows; only those of online models are copied."""
 
     def others() -> Iterator[Others]:
-        for shadow, of, at in runs.shadows(rows):
-            yield Others(shadow, of, at)
+        for run, first, end in runs.spans(rows):
+            if run.shadow is not None:
+                yield Others(run.shadow, rows[first:end], run.start, first)
         for model, code in enumerate(online_series):
-            p = table.score[model][rows]
-            at = np.flatnonzero(~np.isnan(p))
-            yield Others(_one_each(np.full(at.size, code, np.int32), p[at]), np.arange(at.size), at)
+            yield _of_one(np.full(rows.size, code, np.int32), table.score[model][rows], np.arange(rows.size + 1))
 
-    return Served(table.series[rows], table.pclick[rows]), others()
+    return Served(table.series, table.pclick, rows), others()
 
 
 def split_scored(scored: Scored, n: int) -> tuple[Served, list[Others]]:
     """`served_and_others` from all scores of n rows."""
     first = scored.bounds[1]
-    served = Served(np.full(n, -1, np.int32), np.full(n, np.nan))
+    served = Served(np.full(n, -1, np.int32), np.full(n, np.nan), np.arange(n))
     served.series[scored.row[:first]], served.p[scored.row[:first]] = scored.series[:first], scored.p[:first]
-    at = scored.row[first:].astype(np.int64)
-    return served, [Others(_one_each(scored.series[first:], scored.p[first:]), np.arange(at.size), at)]
+    givers = [slice(*bounds) for bounds in pairwise(scored.bounds[1:])]
+    others = [
+        _of_one(scored.series[own], scored.p[own], np.searchsorted(scored.row[own], np.arange(n + 1))) for own in givers
+    ]
+    return served, others
 
 
-def _one_each(series: NDArray[np.int32], p: NDArray[np.float64]) -> Shadow:
-    return Shadow(np.arange(p.size + 1), series, p)
+def _of_one(series: NDArray[np.int32], p: NDArray[np.float64], indptr: NDArray[np.int64]) -> Others:
+    """The scores of one giver: row i has those from `indptr[i]` on."""
+    return Others(Shadow(indptr, series, p), np.arange(indptr.size - 1), 0, 0)

@@ -35,11 +35,11 @@ def _kept(seed: int) -> tuple[Table, Runs]:
 def _found(served: Served, others: Iterable[Others]) -> list[tuple[int, int, float, int, float]]:
     """(row, who served it, pClick, who scored it too, with what) of rows that somebody served, in order."""
     out = []
-    for scores, of, at in others:
-        for k, row in zip(of.tolist(), at.tolist(), strict=True):
+    for scores, at, start, first in others:
+        for row, k in enumerate((at - start).tolist(), first):
             for j in range(int(scores.indptr[k]), int(scores.indptr[k + 1])):
-                if not np.isnan(served.p[row]):
-                    own = int(served.series[row]), float(served.p[row])
+                own = int(served.series[served.at[row]]), float(served.p[served.at[row]])
+                if not np.isnan(own[1]) and not np.isnan(scores.pclick[j]):
                     out.append((row, *own, int(scores.series[j]), float(scores.pclick[j])))
     return sorted(out)
 

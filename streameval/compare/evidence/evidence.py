@@ -249,13 +249,18 @@ class Evidence:
         self._peak[:] = 0.0
         return tuple(np.array([*COMPARED, "overall"])[taken].tolist())
 
+    @property
+    def verdict(self) -> Verdict:
+        """The overall verdict: that of `standing`, which every look of every comparison asks for."""
+        return _verdict(*self._found[OVERALL].tolist())
+
     def standing(self, metric: str | None = None) -> Standing:
         """Returns the state of one metric, or of the overall verdict."""
         i = OVERALL if metric is None else COMPARED.index(metric)
         worse_at, not_worse_at = self._found[i].tolist()
         peak_worse, peak_not_worse = self._peak[i].tolist()
         return Standing(
-            "worse" if worse_at >= 0 else "not_worse" if not_worse_at >= 0 else "undecided",
+            _verdict(worse_at, not_worse_at),
             worse_at if worse_at >= 0 else None,
             not_worse_at if not_worse_at >= 0 else None,
             peak_worse,
@@ -350,6 +355,10 @@ class Evidence:
         out._found[:] = state["found"]
         out._retracted[:] = state["retracted"]
         return out
+
+
+def _verdict(worse_at: int, not_worse_at: int) -> Verdict:
+    return "worse" if worse_at >= 0 else "not_worse" if not_worse_at >= 0 else "undecided"
 
 
 def harm(statistics: Mapping[str, Statistic]) -> dict[str, Reals]:

@@ -256,6 +256,20 @@ class Strata:
             self._newest = {key: newest for key, newest in self._newest.items() if newest[0] >= before}
 
 
+def with_placed(counted: Sequence[tuple[int, dict[Key, Row]]], placed: Gains) -> list[tuple[int, dict[Key, Row]]]:
+    """Returns what a look adds: counted rows by segment, and what was placed. A row that has both is one, so that it is
+    read once.
+    """
+    out = list(counted)
+    for (segment, key), row in placed.items():
+        into = next((rows for at, rows in counted if at == segment and key in rows), None)
+        if into is None:
+            out.append((segment, {key: row}))
+        else:
+            into[key] = into[key] + row
+    return out
+
+
 def _rows(ledgers: Sequence[Ledger]) -> dict[Key, list[_Held]]:
     """Returns, by key, the rows with scores that are still to be placed."""
     out: dict[Key, list[_Held]] = {}

@@ -14,7 +14,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.columns import entries
 from streameval.join.scores import Others, Served
 from streameval.sketches import blocks
 from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
@@ -76,34 +75,56 @@ def _auc_of_copies(entries: NDArray[np.uint32], copies: NDArray[np.uint32], clic
 
 
 @numba.njit(cache=True, nogil=True)
+def _most(served: Served) -> int:
+    """Returns the highest code of the serving versions; -1: there are no rows."""
+    most = np.int32(-1)
+    for at in served.at:
+        most = max(most, served.series[np.uint64(at)])
+    return int(most)
+
+
+@numba.njit(cache=True, nogil=True)
+def _size(others: Others) -> int:
+    """Returns the number of scores, or more."""
+    indptr, n = others.scores.indptr, 0
+    for at in others.at:
+        n += indptr[at - others.start + 1] - indptr[at - others.start]
+    return n
+
+
+@numba.njit(cache=True, nogil=True)
 def _take(
     by: Groups,
     served: Served,
     others: Others,
     pair_of: NDArray[np.int32],
     pairs: NDArray[np.int32],
-    found: int,
+    known: tuple[int, int],
     out: _Some,
 ) -> tuple[int, int]:
-    """Writes the other versions' scores of served impressions; returns their number, and the number of pairs.
+    """Appends the other versions' scores of served impressions to the `known` ones; returns the number of scores, and of
+    pairs.
 
     New pairs are numbered as long as `pairs` has room; scores of any more are dropped.
     """
     _, _, group, label, copies = by
     weighed = copies.size > 0
-    servers, served_p = served
-    (indptr, series, p), of, at = others
+    servers, served_p, served_at = served
+    (indptr, series, p), at, start, first = others
     cell, both, many = out
-    n = 0
+    n, found = known
     # indices that cannot be negative are unsigned: no time is spent on wrapping them around
     for k in range(at.size):
-        shown, kept = np.uint32(at[k]), np.uint32(of[k])
-        if np.isnan(served_p[shown]):
+        shown, kept = np.uint32(first + k), np.uint32(at[k] - start)
+        place = np.uint64(served_at[shown])
+        if np.isnan(served_p[place]):
             continue
-        server, clicked = np.uint32(servers[shown]), np.uint32(label[shown])
-        mine = np.uint32(score_key(served_p[shown]) << 1) | clicked
+        server, clicked = np.uint32(servers[place]), np.uint32(label[shown])
+        mine = np.uint32(score_key(served_p[place]) << 1) | clicked
         where = np.uint32(group[shown]) << np.uint32(_PAIR_BITS)
         for j in range(indptr[kept], indptr[kept + np.uint32(1)]):
+            if np.isnan(p[j]):
+                continue
             other = np.uint32(series[j])
             pair = pair_of[server, other]
             if pair < 0:
@@ -112,11 +133,11 @@ def _take(
                 pair = pair_of[server, other] = found
                 pairs[found, 0], pairs[found, 1] = server, other
                 found += 1
-            place = np.uint32(n)
-            cell[place] = where | np.uint32(pair)
-            both[place, 0], both[place, 1] = mine, np.uint32(score_key(p[j]) << 1) | clicked
+            entry = np.uint32(n)
+            cell[entry] = where | np.uint32(pair)
+            both[entry, 0], both[entry, 1] = mine, np.uint32(score_key(p[j]) << 1) | clicked
             if weighed:
-                many[place] = copies[shown]
+                many[entry] = copies[shown]
             n += 1
     return n, found
 
@@ -209,20 +230,18 @@ class UserScores:
 
     def add(self, by: Groups, served: Served, others: Iterable[Others]) -> None:
         """Adds impressions' scores; pairs beyond `MOST_PAIRS` are dropped."""
-        self._reach(served.series)
-        for some in others:
-            self._reach(some.scores.series)
-            size = entries(some.scores.indptr, some.of)
-            room = _Some(
-                np.empty(size, np.uint32),
-                np.empty((size, 2), np.uint32),
-                np.empty(size if by.copies.size else 0, np.uint32),
-            )
-            n, self._found = _take(by, served, some, self.pair_of, self._pairs, self._found, room)
-            self._some.append(_Some(*(column[:n] for column in room)))
+        self._reach(_most(served))
+        every = list(others)
+        size = sum(map(_size, every))  # in one piece, which the system can back with large pages
+        copies = np.empty(size if by.copies.size else 0, np.uint32)
+        room, n = _Some(np.empty(size, np.uint32), np.empty((size, 2), np.uint32), copies), 0
+        for some in every:
+            self._reach(int(some.scores.series.max(initial=-1)))
+            n, self._found = _take(by, served, some, self.pair_of, self._pairs, (n, self._found), room)
+        self._some.append(_Some(*(column[:n] for column in room)))
 
-    def _reach(self, series: NDArray[np.int32]) -> None:
-        codes = int(series.max(initial=-1)) + 1
+    def _reach(self, code: int) -> None:
+        codes = code + 1
         if codes > len(self.pair_of):
             more = np.full((codes, codes), -1, np.int32)
             more[: len(self.pair_of), : len(self.pair_of)] = self.pair_of

@@ -74,7 +74,7 @@ class SequentialTracked(Tracked):
     @property
     def verdict(self) -> Verdict:
         """See `Tracked`."""
-        return self.evidence.standing().verdict
+        return self.evidence.verdict
 
     def log_loss(self) -> Statistic | None:
         """See `Tracked`."""

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.placements import BINS
-from streameval.compare.ledger.strata import Strata
+from streameval.compare.ledger.strata import Strata, with_placed
 from streameval.counting.scoreboard import Labelled
 from streameval.events.columns import Scored
 from streameval.sketches.grid import PART_BITS
@@ -63,3 +63,11 @@ def test_labels_by_entire_bins_are_read_as_their_first_parts() -> None:
         assert read[3].sum() == new[3].sum()
     for old, read in zip(older["closed"][0][3], again["closed"][0][3], strict=True):
         assert np.array_equal(read[0], old[0] << PART_BITS)
+
+
+def test_what_is_placed_is_added_to_the_counted_row_of_its_segment() -> None:
+    one, other = (1, -1), (1, 2)
+    counted = [(0, {one: np.array([5, 0])}), (60, {one: np.array([7, 0]), other: np.array([3, 0])})]
+    placed = {(60, one): np.array([0, 4]), (0, other): np.array([0, 9])}
+    found = [(at, {key: row.tolist() for key, row in rows.items()}) for at, rows in with_placed(counted, placed)]
+    assert found == [(0, {one: [5, 0]}), (60, {one: [7, 4], other: [3, 0]}), (0, {other: [0, 9]})]
