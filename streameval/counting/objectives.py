@@ -4,6 +4,9 @@ An impression is positive for an objective if it was clicked and the value of th
 scores are then counted in further series (`Series.objective`), which have everything that a series has. A later click
 may raise the value of an impression above the threshold, so the objective's label changes although the click label does
 not: the joiner reports that as a changed row, which is subtracted and counted again.
+
+An objective that is new after a restart, or that has other versions, begins with impressions newer than all that were
+read before: a late click on an older one would otherwise subtract what was never counted.
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import RETIRED, Catalog
+from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.events.fields import FIELDS, Field, Join
 
 # The value of a click when its label was due: it shows for every objective whether a label was corrected.
 _IN_TIME = replace(FIELDS["value"], name="value_in_time", join=Join.LARGEST_IN_TIME, given_as="value")
+_NEVER = -(1 << 62)
 _Codes = NDArray[np.int32]
 
 
@@ -32,6 +38,10 @@ class ObjectiveRule:
     name: str
     at_least: float
     versions: tuple[str, ...]
+
+    def state(self, since: int) -> list[Any]:
+        """What identifies it in a checkpoint, and the time of the first impressions that it counts (ms)."""
+        return [self.name, self.at_least, list(self.versions), since]
 
 
 def kept(fields: Sequence[Field]) -> tuple[Field, ...]:
@@ -47,6 +57,23 @@ class Objectives:
         self._catalog = catalog
         self._changes = -1  # of the catalog, at the last update
         self._codes: list[_Codes] = []
+        self._since = [_NEVER] * len(self._rules)  # by rule: only impressions from this time on count, ms
+
+    def state(self) -> list[Any]:
+        """For `restore`."""
+        return [rule.state(since) for rule, since in zip(self._rules, self._since, strict=True)]
+
+    def restore(self, saved: Sequence[Sequence[Any]] | None, newest: int, codes: Codes) -> None:
+        """Restores what `state` returned; other objectives begin after `newest`, the time of the newest event.
+
+        Without `saved`, as in older checkpoints, those that have series count all impressions.
+        """
+        if saved is None:
+            names = {self._catalog.series[code].objective for code in codes.series}
+            saved = [rule.state(_NEVER) for rule in self._rules if rule.name in names]
+        for number, rule in enumerate(self._rules):
+            before = (one[-1] for one in saved if list(one) == rule.state(one[-1]))
+            self._since[number] = next(before, newest + 1)
 
     def codes(self) -> list[_Codes]:
         """Returns, by objective and plain series, the code that it counts under, or -1. Called by the loop's thread."""
@@ -65,9 +92,10 @@ class Objectives:
         from `codes`.
         """
         out = []
-        for rule, code in zip(self._rules, codes, strict=True):
-            some = _counted_as(scored, code)
-            policies = None if labelled.policies is None else _policies_as(labelled.policies, code)
+        for rule, code, since in zip(self._rules, codes, self._since, strict=True):
+            new = None if since == _NEVER else labelled.ts >= since
+            some = _counted_as(scored, code, new)
+            policies = None if labelled.policies is None else _policies_as(labelled.policies, code, new)
             # a version may have policies and, for these impressions, no scores
             if some.series.size or (policies is not None and policies.series.size):
                 value = labelled.fields["value"]
@@ -77,16 +105,20 @@ class Objectives:
         return out
 
 
-def _policies_as(policies: ScoreList, codes: _Codes) -> ScoreList:
+def _policies_as(policies: ScoreList, codes: _Codes, new: NDArray[np.bool_] | None) -> ScoreList:
     series = codes[policies.series]
-    on = series >= 0
+    on = _on(series, policies.row, new)
     return ScoreList(policies.row[on], series[on], policies.p[on])
 
 
-def _counted_as(scored: Scored, codes: _Codes) -> Scored:
-    """Returns the scores of the series that have a code there, under that code."""
+def _on(series: _Codes, row: NDArray[Any], new: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    return series >= 0 if new is None else (series >= 0) & new[row]
+
+
+def _counted_as(scored: Scored, codes: _Codes, new: NDArray[np.bool_] | None) -> Scored:
+    """Returns the scores of the series that have a code there, under that code; of `new` rows only, if given."""
     series = codes[scored.series]
-    on = series >= 0
+    on = _on(series, scored.row, new)
     if on.all():
         return replace(scored, series=series)
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(on)))

@@ -27,7 +27,7 @@ from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.copies import Copies
 from streameval.sketches.exposure import DEFAULT_RULE, WeightRule
 from streameval.sketches.layout import Options
-from streameval.sketches.list_cells import averages_of
+from streameval.sketches.list_cells import LISTS_TALLY, averages_of
 from streameval.sketches.propensity import PropensityGrid, StrataRows
 from streameval.sketches.ranks import Weighting
 from streameval.sketches.sparse import SparseVector
@@ -91,6 +91,7 @@ class Scoreboard:
         self.overall_layout = options.overall
         self.slice_layout = options.slice
         self.overall = Panes(self.overall_layout.size)
+        self._begun: dict[str, int] = {}  # first panes of tallies that began to count after a restart
         self.slices = Panes(self.slice_layout.size)
         self.overall_windows: list[Window] = [self.overall.window(length) for length in windows]
         self.slice_windows: list[Window] = [self.slices.window(length) for length in windows]
@@ -270,17 +271,29 @@ class Scoreboard:
         return {
             "overall": self.overall.state(),
             "tallies": [[tally.name, tally.size] for tally in self.overall_layout.tallied],
+            "begun": dict(self._begun),
             "slices": self.slices.state(),
             "users": self.users.state(),
             "references": self.references.state(),
         }
 
-    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64]) -> None:
-        """Restores what `state` returned; `slice_rows[r]` is what row r of the slices is called here."""
-        places = self.overall_layout.places(state.get("tallies", []))  # none: written before there were any
+    def restore(self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64], newest: int) -> None:
+        """Restores what `state` returned; `slice_rows[r]` is what row r of the slices is called here.
+
+        Tallies that are new begin with the pane after the `newest` event.
+        """
+        stored = state.get("tallies", [])  # none: written before there were any
+        new = [tally.name for tally in self.overall_layout.not_in({name for name, _ in stored})]
+        first = newest // self.pane + 1
+        begun = {**state.get("begun", {}), **dict.fromkeys(new, first)}
+        for tally in self.overall_layout.tallied:
+            if tally.name in begun:
+                self._begun[tally.name] = begun[tally.name]
+                self.overall.begin(begun[tally.name], self.overall_layout.cells_of(tally))
+        places = self.overall_layout.places(stored, without=new)
         self.overall.restore(state["overall"], codes.series.astype(np.int64), places)
         self.slices.restore(state["slices"], slice_rows)
-        self.users.restore(state["users"], codes.series)
+        self.users.restore(state["users"], codes.series, first, lists_anew=LISTS_TALLY in new)
         self.references.restore(state["references"], codes.series)
 
     def _weigh(self, counted: Sequence[tuple[Labelled, Scored]], layers: Sequence[Layer], sign: int) -> None:

@@ -28,6 +28,7 @@ from streameval.sketches.weightings import NO_WORTHS, worths
 EXACT_LIMIT = 1 << 22  # scores of one series that are kept for an exact AUC: up to 32 MB
 _OUTSIDE = LOW << np.uint64(32)  # entries from here on: users outside the sample
 _MOST_HALVINGS = 20
+_NEVER = -(1 << 62)
 _SHADOW = Averages((), (0,), (), (), ())  # one cell per user, not averaged
 
 
@@ -83,6 +84,7 @@ class Users:
         self._exact: dict[int, ExactScores] = {}
         self.averages = averages
         self._lists: dict[int, ListUsers] = {}
+        self._lists_from = _NEVER  # first pane whose lists count: averages may have begun after a restart
         self._shadow: dict[
             int, ListUsers
         ] = {}  # impressions that a series scored and others served, if values are kept
@@ -165,7 +167,7 @@ class Users:
 
     def add_lists(self, pane: int, series: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
         """Adds ranked lists of one series in one pane, signed rows of `Averages`; slots from `slots`."""
-        if self.averages is None:
+        if self.averages is None or pane < self._lists_from:
             return
         mine = self._lists.get(series)
         if mine is None:
@@ -271,12 +273,17 @@ class Users:
                 for code, mine in self._series.items()
             ],
             "lists": [{"code": code, "users": mine.state()} for code, mine in self._lists.items()],
+            "lists_from": self._lists_from,
+            "averages": self._average_names,
             "shadow": [{"code": code, "users": mine.state()} for code, mine in self._shadow.items()],
             "shadow_known": self._shadow_known and self._values,
         }
 
-    def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
-        """Restores what `state` returned, into a table without users. `codes[c]` is this process's code of series c."""
+    def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32], first: int, lists_anew: bool) -> None:
+        """Restores what `state` returned, into a table without users. `codes[c]` is this process's code of series c.
+
+        Averages of lists begin again at pane `first` if there are others than before, or if `lists_anew`.
+        """
         self._directory.slots(state["ids"])
         self._sample_shift = state["sample_shift"]
         for saved in state["series"]:
@@ -284,7 +291,11 @@ class Users:
             mine = self._series.setdefault(code, self._new_series())
             mine.restore(saved["users"])
             self._exact.setdefault(code, ExactScores(self.exact_limit)).restore(saved["scores"])
-        for saved in state.get("lists", []):  # missing if written before there were any
+        lists_saved = state.get("lists", [])  # missing if written before there were any
+        names = state.get("averages", lists_saved[0]["users"]["metrics"] if lists_saved else self._average_names)
+        anew = lists_anew or names != self._average_names
+        self._lists_from = first if anew else state.get("lists_from", _NEVER)
+        for saved in [] if anew else lists_saved:
             if self.averages is not None:
                 self._lists[int(codes[saved["code"]])] = lists = ListUsers(self._windows, self.averages)
                 lists.restore(saved["users"])
@@ -292,6 +303,10 @@ class Users:
             self._shadow[int(codes[saved["code"]])] = shadow = ListUsers(self._windows, _SHADOW)
             shadow.restore(saved["users"])
         self._shadow_known = state.get("shadow_known", False) or not state["series"]
+
+    @property
+    def _average_names(self) -> list[str]:
+        return [] if self.averages is None else list(self.averages.names)
 
     def _terms(self, ranks: GroupRanks, ids: NDArray[np.uint64], less: NDArray[np.int64] | None) -> Ranked:
         """Returns GAUC's terms. `ids`: users by slot; `less`: by slot, as far as known, impressions that others

@@ -36,6 +36,14 @@ class Panes:
         self._in_flight: set[int] = set()  # panes that the history is writing
         self.never_written = 0  # panes dropped before the history could take them
         self._windows: list[Window] = []
+        self._begun: list[tuple[int, range]] = []  # first panes of cells of a row that began to count later
+
+    def begin(self, pane: int, cells: range) -> None:
+        """From now on, what is added to these cells of rows in panes before `pane` is ignored.
+
+        Impressions were counted without them there, and a late click would subtract what was never added.
+        """
+        self._begun.append((pane, cells))
 
     def window(self, length: int) -> Window:
         """Returns a new window of `length` panes."""
@@ -45,6 +53,11 @@ class Panes:
 
     def add(self, pane: int, delta: SparseVector) -> None:
         """Adds to a pane, and to the windows that contain it."""
+        for first, cells in self._begun:
+            if pane < first:
+                cell = delta.cells % self.row_cells
+                counted = (cell < cells.start) | (cell >= cells.stop)
+                delta = SparseVector(delta.cells[counted], delta.values[counted])
         if not delta.cells.size:
             return
         top = int(delta.cells[-1]) + 1

@@ -16,6 +16,7 @@ BINDING = (
     "windows", "slices", "users.weighting", "buckets.edges", "models", None, "compare.gauc_window",
 )  # fmt: skip  # None: what the kind of source says
 UNBOUND = ("max_failures", "revision")  # of a model: they do not change the meaning of what it has learned
+_OBJECTIVE, _MAINLINE = "objectives.", "auction.mainline"
 
 
 def binding(settings: Settings) -> dict[str, Any]:
@@ -33,15 +34,22 @@ def binding(settings: Settings) -> dict[str, Any]:
             out |= {f"{key}.{name}": value for name, value in node.items()}
         else:
             out[key] = node
+    if "block" in settings.slices.dimensions:
+        out[_MAINLINE] = settings.auction.mainline
+    out |= {f"{_OBJECTIVE}{one.name}.value_at_least": one.value_at_least for one in settings.objectives}
     return {**out, "sampling": settings.sampling.binding}  # missing from older checkpoints
 
 
 def check_binding(now: Mapping[str, Any], saved: Mapping[str, Any], path: Path) -> None:
     """Raises StoreError if a checkpoint was written with settings other than the current ones."""
     for key, value in now.items():
+        of_objective = key.startswith(_OBJECTIVE)
+        if key not in saved and (of_objective or key == _MAINLINE):  # a new objective, or an older checkpoint
+            continue
         if saved.get(key) != value:
+            way = "Give the objective another name, set it" if of_objective else f"Set {key}"
             raise StoreError(
                 f"{path}: was written with {key} = {saved.get(key)!r}, which is now {value!r}: its counts "
-                f"would mean something else. Set {key} back, or set another store.path (or move {path.parent.parent} "
+                f"would mean something else. {way} back, or set another store.path (or move {path.parent.parent} "
                 "away) to start over"
             )

@@ -373,6 +373,6 @@ class Partition:
         self.rows.restore(state, codes)
         for one, saved in zip(self.learners, state["learners"], strict=True):
             one.restore(saved)
-        self.scoreboard.restore(state["scoreboard"], codes, slice_rows)
+        self.scoreboard.restore(state["scoreboard"], codes, slice_rows, self.newest_event)
         self.counted.ledger.restore(state["ledger"], codes)
         self.counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)

@@ -124,14 +124,17 @@ class RowCounts:
         return set() if self.auctions is None else self.auctions.series_in_use()
 
     def state(self) -> dict[str, Any]:
-        """The state of auctions and estimates, for `restore`; None: there are none."""
+        """The state of objectives, auctions and estimates, for `restore`; None: there are none."""
         return {
+            "objectives": [] if self.objectives is None else self.objectives.state(),
             "auctions": None if self.auctions is None else self.auctions.state(),
             "estimates": None if self.estimates is None else self.estimates.state(),
         }
 
     def restore(self, state: Mapping[str, Any], codes: Codes) -> None:
-        """Restores what `state` returned, as far as the settings still need it."""
+        """Restores what `state` returned, as far as the settings still need it; the joiner's state comes first."""
+        if self.objectives is not None:
+            self.objectives.restore(state.get("objectives"), self.joiner.progress.newest_event, codes)
         if self.auctions is not None and state.get("auctions") is not None:
             self.auctions.restore(state["auctions"], codes)
         if self.estimates is not None:  # older checkpoints have a single estimator, in the scoreboard's state

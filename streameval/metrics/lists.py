@@ -48,7 +48,7 @@ class _Ratio:
 
     def value(self, view: View, k: int | None) -> float | Undefined:
         """What it comes to, or why there is none."""
-        missing = _missing(view) if k is None or k in view.options.k else _OFF
+        missing = _missing(view) if k is None or _is_kept(view, k) else _OFF
         if missing is not None:
             return missing
         below = float(_by_group(view, self.below(view), k).sum())
@@ -58,13 +58,18 @@ class _Ratio:
 
     def cells(self, view: View, k: int | None) -> Cells | None:
         """float64[groups of users, 2]: above and below the line; None: not kept."""
-        if _missing(view) is not None:
+        if _missing(view) is not None or not (k is None or _is_kept(view, k)):
             return None
         return np.ascontiguousarray(np.array((_by_group(view, self.of, k), _by_group(view, self.below(view), k))).T)
 
     def of_cells(self, cells: Cells) -> Cells:
         """The ratio of `cells`."""
         return cells[..., 0] / cells[..., 1] / self.per
+
+
+def _is_kept(view: View, k: int) -> bool:
+    """Whether a cut is kept, for all that the view is of."""
+    return k in view.options.k and at.cut_tally(k, view.options.gain) not in view.lacking
 
 
 def _by_group(view: View, which: _Sum, k: int | None) -> NDArray[np.float64]:

@@ -114,6 +114,9 @@ class View:
     vector: NDArray[np.int64]  # of which all this is
     # by metric of lists; Undefined: why there are none
     by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES
+    lacking: frozenset[str] = (
+        frozenset()
+    )  # tallies that were not counted for all of it, unlike what they are divided by
     made: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # see `once`
 
     @classmethod
@@ -124,6 +127,7 @@ class View:
         ranked: Ranked | Undefined,
         exact_auc: float | None = None,
         by_user: Mapping[str, UserMeans] | Undefined = NOT_KEPT_FOR_RANGES,
+        lacking: frozenset[str] = frozenset(),
     ) -> View:
         """The view of a series' vector; for sums, one that ends before its blocks and histogram is enough."""
         negatives, positives = read_histogram(vector, layout)
@@ -140,6 +144,7 @@ class View:
             layout=layout,
             vector=vector,
             by_user=by_user,
+            lacking=lacking,
         )
 
     @property
@@ -148,11 +153,15 @@ class View:
         return self.layout.options or Options(self.layout.edges)
 
     def tally(self, name: str) -> NDArray[np.float64] | None:
-        """A tally's sums, float64[BLOCKS, cells], or float64[cells] of one without blocks; None: not kept, or not read."""
+        """A tally's sums, float64[BLOCKS, cells], or float64[cells] of one without blocks; None: not kept, not read, or
+        `lacking`.
+        """
 
         def read() -> NDArray[np.float64] | None:
             cells, found = read_tally(self.vector, self.layout, name), self.layout.tally(name)
-            return None if cells is None or found is None else cells * found[0].units()
+            if cells is None or found is None or found[0].name in self.lacking:
+                return None
+            return cells * found[0].units()
 
         return self.once(f"tally {name}", read) if self.layout.by_block else None
 

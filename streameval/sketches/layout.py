@@ -8,7 +8,7 @@ every metric is available for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
@@ -165,11 +165,23 @@ class Layout:
         assert sums[1] + sums[0].size == clicks[1]  # kernels write cells in order
         return StrataPlaces(sums, clicks)
 
-    def places(self, tallies: Iterable[tuple[str, int]]) -> NDArray[np.int64]:
-        """Maps the cells of a vector with these tallies (name and size) to cells of this layout; -1: not in it."""
+    def not_in(self, names: Collection[str]) -> list[Tally]:
+        """The tallies that are not among these, and those that begin to count together with them."""
+        new = {tally.family for tally in self.tallied if tally.name not in names}
+        return [tally for tally in self.tallied if tally.family in new]
+
+    def cells_of(self, tally: Tally) -> range:
+        """The cells of one of this layout's tallies."""
+        first = self._known[tally.name][1]
+        return range(first, first + tally.size)
+
+    def places(self, tallies: Iterable[tuple[str, int]], without: Collection[str] = ()) -> NDArray[np.int64]:
+        """Maps the cells of a vector with these tallies (name and size) to cells of this layout; -1: not in it, or of a
+        tally in `without`.
+        """
         parts = [np.arange(self.tallies)]
         for name, size in tallies:
-            found = self.tally(name)
+            found = None if name in without else self.tally(name)
             same = found is not None and found[0].size == size
             parts.append(found[1] + np.arange(size) if found is not None and same else np.full(size, -1))
         return np.concatenate(parts)

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from streameval.sketches.blocks import BLOCKS, SCALE
 
+# by how names begin: cuts are divided by the lists of all cuts, values by the requests of yields
+_FAMILIES = {"ranking": "ranking", "exposure_lists": "exposure_lists", "yields_": "yields", "values": "yields"}
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -37,6 +40,11 @@ class Tally:
         units = np.array([1.0 / scales.get(cell, 1.0) for cell in self.cells])
         units.flags.writeable = False
         object.__setattr__(self, "_units", units)
+
+    @property
+    def family(self) -> str:
+        """Which tallies begin to count together: sums of one are divided by sums of another."""
+        return next((one for start, one in _FAMILIES.items() if self.name.startswith(start)), self.name)
 
     def units(self) -> NDArray[np.float64]:
         """The real value of an integer 1, float64[cells]; read-only."""

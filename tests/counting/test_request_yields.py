@@ -166,7 +166,7 @@ def test_a_checkpoint_that_does_not_know_whose_users_they_were_says_so() -> None
     for name in ("shadow", "shadow_known"):
         del state[name]
     newer = Users([6], "impressions", 1 << 30, values=True)
-    newer.restore(_unpacked(state), np.array([0], np.int32))
+    newer.restore(_unpacked(state), np.array([0], np.int32), 1, lists_anew=False)
     assert not newer.ranked(0, None, 0)[0].served_known
     assert Users([6], "impressions", 1 << 30, values=True).ranked(0, None, 0)[0].served_known
 

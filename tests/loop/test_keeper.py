@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from streameval.events.batch import Series
 from streameval.loop import keeper as keeper_module
+from streameval.loop.binding import binding
 from streameval.loop.history_writes import add_to_history
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
@@ -32,6 +34,7 @@ from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, ma
 
 BASE = 1_760_000_000_000
 PATIENCE = 180.0  # seconds, on a slow machine
+LATER = ("auction.mainline", "objectives.valued.value_at_least")  # not in older checkpoints
 
 
 def make(
@@ -347,6 +350,104 @@ def test_a_setting_that_changes_what_counts_mean_is_named(tmp_path: Path, change
         changed.take(frozenset({0}))
     assert f"was written with {said}" in str(failure.value)
     assert "or set another store.path" in str(failure.value)
+
+
+BLOCK = {"slices": {"dimensions": ["block"]}}
+VALUED = {"objectives": [{"name": "valued", "value_at_least": 5}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "fix"),
+    [
+        (
+            BLOCK,
+            {**BLOCK, "auction": {"mainline": 2}},
+            "auction.mainline = 3, which is now 2",
+            "Set auction.mainline back",
+        ),
+        (
+            VALUED,
+            {"objectives": [{"name": "valued", "value_at_least": 9}]},
+            "objectives.valued.value_at_least = 5.0, which is now 9.0",
+            "Give the objective another name, set it back",
+        ),
+    ],
+)
+def test_a_setting_that_changes_what_some_counts_mean_is_named(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], said: str, fix: str
+) -> None:
+    pipeline, keeper, _ = make(tmp_path, **before)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(tmp_path, **after)
+    with pytest.raises(StoreError) as failure:
+        changed.take(frozenset({0}))
+    assert f"was written with {said}: its counts would mean something else. {fix}" in str(failure.value)
+
+
+def test_the_mainline_may_change_where_no_slice_depends_on_it(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, changed, _ = make(tmp_path, auction={"mainline": 2})
+    assert changed.take(frozenset({0})) == {("impressions", 0): 100}
+
+
+def test_a_checkpoint_that_does_not_know_what_objectives_and_blocks_depend_on_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**BLOCK, **VALUED}
+    with monkeypatch.context() as patch:
+        patch.setattr(keeper_module, "binding", lambda of: {k: v for k, v in binding(of).items() if k not in LATER})
+        pipeline, keeper, _ = make(tmp_path, **settings)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    keeper.close()
+    _, restarted, _ = make(tmp_path, **settings)
+    assert restarted.take(frozenset({0})) == {("impressions", 0): 100}
+
+
+def valued(pipeline: Pipeline, start: int, count: int, late: Sequence[int] = ()) -> None:
+    """Impressions, clicks of some value on every third, and clicks of a large one on `late` impressions."""
+    some: list[Shown | Tap] = [e for e in events(start, count, 0) if isinstance(e, Shown)]
+    some += [Tap(f"0-{i}", BASE + i * 1000 + 500, {"value": float(i % 50)}) for i in range(start, start + count, 3)]
+    some += [Tap(f"0-{i}", BASE + i * 1000 + 700, {"value": 45.0}) for i in late]
+    batch = make_batch(some, pipeline.catalog)
+    pipeline.take(replace(batch, offsets={("impressions", 0): start + count}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (VALUED["objectives"], [*VALUED["objectives"], {"name": "new", "value_at_least": 40}]),
+        ([{"name": "new", "value_at_least": 40, "versions": ["v2"]}], [{"name": "new", "value_at_least": 40}]),
+    ],
+    ids=["another objective", "other versions"],
+)
+def test_a_new_objective_counts_what_comes_after_it_also_when_older_labels_are_corrected(
+    tmp_path: Path, before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> None:
+    pipeline, keeper, _ = make(tmp_path, objectives=before)
+    keeper.take(frozenset({0}))
+    valued(pipeline, 0, 600)
+    keeper.close()
+    for start, late in (
+        (600, range(300, 400)),
+        (700, range(580, 620)),
+    ):  # the second restart finds it in the checkpoint
+        pipeline, keeper, _ = make(tmp_path, objectives=after)
+        keeper.take(frozenset({0}))
+        valued(pipeline, start, 100, late)
+        readers_see(pipeline)
+        if start == 600:
+            keeper.close()
+    whole = report(pipeline)["results"]
+    (new,) = [r for r in whole if r["objective"] == "new" and r["window"] == "all"]
+    assert new["impressions"] == 200
+    in_time = {i for i in (*range(600, 700, 3), *range(700, 800, 3)) if i % 50 >= 40}
+    assert new["clicks"] == len(in_time | set(range(600, 620)))
 
 
 def test_settings_that_change_nothing_that_was_counted_may_change(tmp_path: Path) -> None:

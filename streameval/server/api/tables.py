@@ -24,7 +24,15 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     flat = [dict(_flat(row)) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
+    # Python quotes a line's end, and until 3.13 not a lone carriage return, which readers take for one
+    returns = any("\r" in cell for row in flat for cell in row.values() if isinstance(cell, str))
+    writer = csv.DictWriter(
+        out,
+        names,
+        restval="",
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL,
+    )
     if names:
         writer.writeheader()
     writer.writerows(flat)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 import sys
 import weakref
@@ -25,6 +26,8 @@ from streameval.server.http.security import SecurityHeaders
 
 MAX_CONNECTIONS = 256  # that are served: readers, scrapers, proxies and at most 64 streams
 MAX_SPARE = 64  # beyond those, refused with 503; further ones are closed at once: files and sockets are scarce
+_OTHER_FILES = 100  # of those that a process may open: for brokers, the store and modules; a monitor has about 50 open
+_LEAST = 8  # connections, however few files it may open
 MAX_HEAD = MAX_ADDRESS + MAX_HEADERS + 1024  # bytes of a request that is not complete; the rest is its first line's
 WATCH_SECONDS = 1.0  # between two checks of a connection
 # how long a connection may stay the same; none for "answering": that is up to us, and a stream lasts
@@ -37,12 +40,18 @@ STATE_SECONDS = {
 
 
 class Listener(socket.socket):
-    """A listening socket that hangs up at once while too many of its connections are open."""
+    """A listening socket that hangs up at once while too many of its connections are open.
+
+    Without a file left, the process ends: so there are fewer where `ulimit -n` is low.
+    """
 
     most = MAX_CONNECTIONS + MAX_SPARE
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files != resource.RLIM_INFINITY:
+            self.most = min(self.most, max(_LEAST, files - _OTHER_FILES))
         self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, Any]:

@@ -274,9 +274,18 @@ class Member:
         if not self._earliest:  # so that other members do not mistake theirs for added ones
             begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
             self.to_commit = {place: starts[place] if place in starts else ends(place)[1] for place in begun}
-        for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", first)):
+        moved = [place for place in first if place in of_group]
+        if moved:
+            log.warning(
+                "no checkpoint in store.path of partitions that the group has read: they start empty, from kafka.start, "
+                "and %d messages that follow the group's offsets are skipped: %s",
+                sum(max(0, starts[place] - of_group[place]) for place in moved),
+                _named(moved),
+            )
+        new = [place for place in first if place not in of_group]
+        for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", new)):
             if some:
-                log.info("%s: %s", words, ", ".join(f"{topic} [{p}]" for topic, p in some))
+                log.info("%s: %s", words, _named(some))
         return starts
 
     def deliver(self, runs: Iterable[MessageRun]) -> list[MessageRun]:
@@ -296,6 +305,10 @@ class Member:
                 word(places)
             except Exception as failure:  # a client's callback cannot raise it: see `check`
                 self._failure = self._failure or failure
+
+
+def _named(places: Iterable[Place]) -> str:
+    return ", ".join(f"{topic} [{partition}]" for topic, partition in places)
 
 
 def _id(topics: Mapping[str, Topic], place: Place) -> str | None:

@@ -24,6 +24,7 @@ from streameval.results.lines import Point, Stored, number_names, numbers, store
 from streameval.sketches.codec import CodecError
 from streameval.sketches.layout import Options, has_result
 from streameval.store.history import user_samples
+from streameval.store.history.begun import lacking
 from streameval.store.history.cover import RANGE, Slot
 from streameval.store.history.format import NO_SLICE, HistoryFormat
 from streameval.store.history.stored import decode_vector
@@ -124,6 +125,7 @@ def _worked_out(
 ) -> Iterable[tuple[int, int, int, int, int, int, bytes, str]]:
     """A row of `points` for every series in a part."""
     layout = form.overall
+    late = lacking(db, form, start)
     dense: dict[int, NDArray[np.int64]] = {}
     query = f"SELECT series, sums, scores FROM vectors WHERE level = ? AND start = ? AND slice = {NO_SLICE}"
     for series, *blobs in db.execute(query, (level, start)):
@@ -138,7 +140,7 @@ def _worked_out(
             continue
         most = sum(part.users.size for part in samples[series])
         ranked, sampling = user_samples.rank(user_samples.together(samples[series], most), form.weighting)
-        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES)
+        view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES, lacking=late)
         row, reasons = numbers(view, sampling)
         why = json.dumps(reasons) if reasons else ""
         m = view.moments

@@ -39,6 +39,7 @@ from streameval.sketches.layout import has_result
 from streameval.store.history import points as history_points
 from streameval.store.history import user_samples
 from streameval.store.history.added import sample_over, vector_over
+from streameval.store.history.begun import lacking
 from streameval.store.history.costs import pair_costs, slot_costs, step_costs
 from streameval.store.history.cover import Coverage, cover, slots
 from streameval.store.history.format import NO_SLICE, HistoryFormat, open_to_read, store_errors
@@ -266,7 +267,7 @@ class HistoryReader:
             return make_result(series, span, where, view, self._quantiles, whole=whole)
         sample = sample_over(db, pair[0], *within)
         ranked, error = self._ranked(sample)
-        view = View.of(dense, layout, ranked)
+        view = View.of(dense, layout, ranked, lacking=lacking(db, self._form, within[0]))
         return make_result(series, span, None, view, self._quantiles, users_sampled=0.5**sample.k, sampling_error=error)
 
     def _ranked(self, sample: UserSample) -> tuple[Ranked | Undefined, float | None]:
@@ -308,4 +309,5 @@ class HistoryReader:
         ranked, error = _NOT_READ, None
         if by_name(metric).needs == "users":
             ranked, error = self._ranked(sample_over(db, series, *at))
-        return make_point(at, metric, View.of(dense, layout, ranked), sampling_error=error)
+        view = View.of(dense, layout, ranked, lacking=lacking(db, self._form, at[0]))
+        return make_point(at, metric, view, sampling_error=error)

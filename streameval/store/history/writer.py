@@ -18,8 +18,8 @@ from pathlib import Path
 from streameval.sketches.codec import CodecError, decode
 from streameval.sketches.sparse import SparseVector
 from streameval.store.errors import FencedError, StoreError
+from streameval.store.history import begun, user_samples
 from streameval.store.history import points as history_points
-from streameval.store.history import user_samples
 from streameval.store.history.format import NO_SLICE, SAMPLE_ENTRIES, HistoryFormat, open_to_write, store_errors
 from streameval.store.history.rows import PaneRows, encode_pane
 from streameval.store.history.statements import (
@@ -162,6 +162,7 @@ class HistoryWriter:
     def _open(self) -> sqlite3.Connection:
         db = open_to_write(self.path, self._form)
         with store_errors(self.path):
+            begun.note(db, self._form)
             history_points.prepare(db, self._form)
         self._opened = _file_at(self.path)
         db.execute(f"PRAGMA journal_size_limit = {self._journal}")

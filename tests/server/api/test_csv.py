@@ -124,6 +124,12 @@ def test_a_name_is_no_formula_in_a_spreadsheet(client_of) -> None:
     assert float(row["log_loss"]) == client.get("/api/v1/results").json()["results"][0]["log_loss"]
 
 
+def test_a_carriage_return_in_a_name_begins_no_row() -> None:
+    rows = [{"model": "a", "n": 1, "on": True}, {"model": "b\r=1+1", "n": 2.5, "on": None}]
+    read = list(csv.reader(io.StringIO(as_csv(rows), newline="")))
+    assert read == [["model", "n", "on"], ["a", "1", "true"], ["b\r=1+1", "2.5", ""]]
+
+
 def test_what_is_nested_has_columns_of_its_own_and_no_rows_are_no_text() -> None:
     rows = [{"a": {"b": 1.5, "reasons": {"x": "y"}}, "c": [1]}, {"a": {"b": -2, "d": True}}]
     assert as_csv(rows) == "a_b,a_d\n1.5,\n-2,true\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import resource
 import socket
 import threading
 import time
@@ -272,6 +273,17 @@ def test_a_crash_over_the_wire_is_a_problem_and_the_log_does_not_quote_it(publis
         assert "planted" not in caplog.text + traces
     finally:
         handle.stop()
+
+
+@pytest.mark.parametrize(("files", "most"), [(64, 8), (128, 28), (1024, 320)])
+def test_where_few_files_may_be_open_there_are_few_connections(files: int, most: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    try:
+        with connections.Listener() as listener:
+            assert listener.most == most
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("streamed", [True, False])

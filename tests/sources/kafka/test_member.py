@@ -282,6 +282,28 @@ def test_a_partition_beyond_those_of_the_first_look_was_added(keeper):
     assert member.positions.next == {I0: 7, C0: 100, I1: 0, C1: 0}
 
 
+@pytest.mark.parametrize(("earliest", "skipped"), [(False, 150), (True, 10)])
+def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keeper, caplog, earliest, skipped):
+    keeper.offsets = {}
+    member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=earliest)
+    with caplog.at_level("INFO", "streameval.sources.kafka.member"):
+        start(member, FIRST, OLD, lambda places: {I0: 40, C0: 10, I1: 3, C1: 3})
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert f"start empty, from kafka.start, and {skipped} messages that follow" in line.getMessage()
+    assert line.getMessage().endswith(": c [0], i [0]")
+
+
+def test_a_first_start_of_a_group_is_no_warning(keeper, caplog):
+    keeper.offsets = {}
+    member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
+    with caplog.at_level("INFO", "streameval.sources.kafka.member"):
+        start(member, FIRST, OLD)
+    assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
+        ("INFO", "nothing known, from kafka.start: c [0], i [0]")
+    ]
+
+
 def test_the_first_member_of_a_group_tells_it_where_all_partitions_begin(keeper):
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
