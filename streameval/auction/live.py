@@ -30,7 +30,7 @@ from streameval.auction.grouping import (
     plain,
     regrouped,
 )
-from streameval.auction.pairs import PairHistory, pair_of, placed_keys
+from streameval.auction.pairs import PairHistory, groups_of, pair_of, placed_keys
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import run_through
 from streameval.events.batch import NO_IMPRESSIONS, Impressions, Shadow
@@ -45,8 +45,6 @@ from streameval.events.columns import (
 )
 from streameval.events.durations import HOUR
 from streameval.settings.measures import Auction
-from streameval.sketches.blocks import blocks_of
-from streameval.sketches.list_cells import GROUP_SHIFT
 from streameval.sketches.tally import PaneSums
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
@@ -61,9 +59,7 @@ _Apart = tuple[Impressions | None, Impressions | None]
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
     """What `LiveAuctions.label` is told of impressions that were shown: 0 of those that are no part of a history."""
-    pair = pair_of(query_of(impressions), impressions.item)
-    keys = placed_keys(pair, field_of(impressions, "position"), slots)
-    return np.where(impressions.item == 0, np.uint64(0), keys)
+    return placed_keys(query_of(impressions), impressions.item, field_of(impressions, "position"), slots)
 
 
 class LiveAuctions:
@@ -94,7 +90,7 @@ class LiveAuctions:
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], user: NDArray[np.uint64]
     ) -> None:
         """Labels, when they became final (ms), and whose they are."""
-        self.history.add(key, label, final, blocks_of(user).astype(np.int64) >> GROUP_SHIFT)
+        self.history.add(key, label, final, groups_of(user))
 
     def run_due(self, watermark: int) -> list[PaneSums]:
         """Runs the requests that are complete, oldest hour first."""
@@ -280,6 +276,8 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
 
 def _plain(rows: Impressions) -> Impressions:
     """Without what auctions do not read."""
+    if rows.features is None and rows.names is None and rows.policies is None:
+        return rows
     return replace(rows, features=None, names=None, policies=None)
 
 

@@ -30,8 +30,10 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
     ahead of it than `ahead` are runaways. `newest`: the newest event before the batch. All in ms.
     """
     candidates, shown, clicks = batch.candidates, batch.impressions, batch.clicks
-    found = np.empty(len(candidates), np.int8)
     clicked = (clicks.ts, clicks.order) if batch.shared else _NO_EVENTS
+    if _all_count(shown.ts, clicked[0], candidates.ts, newest, lateness, ahead):
+        return Candidates(candidates, 0, 0)
+    found = np.empty(len(candidates), np.int8)
     counts = _judge(
         (shown.ts, shown.order), clicked, (candidates.ts, candidates.order), newest, lateness, ahead, found=found
     )
@@ -42,6 +44,25 @@ def candidates_of(batch: Batch, newest: int, lateness: int, ahead: int) -> Candi
 
 
 _Events = tuple[NDArray[np.int64], NDArray[np.int32]]  # their times and places, the places strictly increasing
+
+
+@numba.njit(cache=True)
+def _all_count(
+    shown: NDArray[np.int64],
+    clicked: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+    newest: int,
+    lateness: int,
+    ahead: int,
+) -> bool:
+    """Whether all candidates count whatever comes first: nothing leaps, and none is behind the newest of all events."""
+    oldest, last = candidates.max(), newest
+    for one in candidates:
+        oldest = min(oldest, one)
+    for events in (shown, clicked):
+        for one in events:
+            last = max(last, one)
+    return newest != NEVER and max(last, candidates.max()) <= newest + ahead and oldest >= last - lateness
 
 
 @numba.njit(cache=True)
