@@ -256,12 +256,15 @@ def _entries(
     """Returns (first hours whose tables include them, keys of entries, labels, whether the hours are all the same) for
     the labels that have a key.
     """
-    room, n, alike = np.count_nonzero(key), 0, True
+    room, n, alike, hour = np.count_nonzero(key), 0, True, np.int64(0)
     hours, entries, labels = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty(room, np.int8)
     for i in range(key.size):
         if key[i] != 0:
-            hours[n], labels[n] = -(-final[i] // HOUR), label[i]
+            if (
+                not (hour - 1) * HOUR < final[i] <= hour * HOUR
+            ):  # labels of one hour are adjacent, and a division is slow
+                hour, alike = -(-final[i] // HOUR), n == 0
+            hours[n], labels[n] = hour, label[i]
             entries[n] = _entry(key[i], np.uint64(group[i]))
-            alike &= hours[n] == hours[0]
             n += 1
     return hours, entries, labels, alike
