@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -213,14 +213,10 @@ class Arranged(NamedTuple):
         on = np.flatnonzero(stays[self.request])
         return Arranged.of(self.order[on], np.append(0, np.cumsum(sizes[stay])), self.to.size), on
 
-    def column(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Returns a column by place, from a column given in parts."""
-        out = np.empty(self.request.size, parts[0].dtype)
-        start = 0
-        for part in parts:
-            _put(part, self.to[start : start + part.size], out)
-            start += part.size
-        return out
+    def places(self, parts: Sequence[Impressions]) -> list[NDArray[np.int64]]:
+        """Returns the places of the rows of every part."""
+        bounds = np.cumsum([0, *map(len, parts)]).tolist()
+        return [self.to[low:high] for low, high in pairwise(bounds)]
 
 
 @numba.njit(cache=True)
@@ -230,13 +226,6 @@ def _put_back(
     for r in range(indptr.size - 1):
         for i in range(indptr[r], indptr[r + 1]):
             to[order[i]], request[i] = i, r
-
-
-@numba.njit(cache=True)
-def _put(column: NDArray[Any], to: NDArray[np.int64], out: NDArray[Any]) -> None:
-    for i in range(column.size):
-        if to[i] >= 0:
-            out[to[i]] = column[i]
 
 
 def auctions_of(
@@ -251,8 +240,7 @@ def auctions_of(
 
     `likely`: the codes expected.
     """
-    bounds = np.cumsum([0, *map(len, parts)]).tolist()
-    to = [arranged.to[low:high] for low, high in pairwise(bounds)]
+    to = arranged.places(parts)
     codes, score = likely, _scores(parts, to, likely, pair.size)
     if score is None:
         codes = _codes(parts, to)

@@ -30,7 +30,7 @@ from streameval.auction.grouping import (
     plain,
     regrouped,
 )
-from streameval.auction.pairs import PairHistory, groups_of, pair_of, placed_keys
+from streameval.auction.pairs import PairHistory, groups_of, placed_keys, put_pairs
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import run_through
 from streameval.events.batch import NO_IMPRESSIONS, Impressions, Shadow
@@ -176,8 +176,10 @@ class LiveAuctions:
         self, parts: Sequence[Impressions], stand: Arranged, position: NDArray[np.float64], panes: NDArray[np.int64]
     ) -> list[PaneSums]:
         """Rows as they are arranged, with their positions; request r is of panes[r]."""
-        item, bid = stand.column([part.item for part in parts]), stand.column([field_of(part, "bid") for part in parts])
-        pair = stand.column([pair_of(query_of(part), part.item) for part in parts])
+        places = position.size
+        item, pair, bid = np.empty(places, np.uint64), np.empty(places, np.uint64), np.empty(places)
+        for part, to in zip(parts, stand.places(parts), strict=True):
+            put_pairs(query_of(part), part.item, field_of(part, "bid"), to, (item, pair, bid))
         numbers, number = numbered(panes)
         stays = self._stay(stand, item, bid, position, pair, numbers * self._pane // HOUR, number)
         if stays is not None:

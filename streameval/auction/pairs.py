@@ -45,6 +45,22 @@ def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.u
     return out
 
 
+@numba.njit(cache=True)
+def put_pairs(
+    query: NDArray[np.uint64],
+    item: NDArray[np.uint64],
+    bid: NDArray[np.float64],
+    to: NDArray[np.int64],
+    out: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float64]],
+) -> None:
+    """Writes items, pairs and bids of rows to their places; -1: nowhere."""
+    items, pairs, bids = out
+    for i in range(np.uint64(to.size)):
+        if to[i] >= 0:
+            at = np.uint64(to[i])
+            items[at], pairs[at], bids[at] = item[i], _pair(query[i], item[i]), bid[i]
+
+
 @numba.njit(inline="always")
 def _pair(query: np.uint64, item: np.uint64) -> np.uint64:
     of_query, low = mix(query), np.uint64(64 - POSITION_BITS - _QUERY_BITS)
