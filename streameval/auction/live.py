@@ -23,12 +23,14 @@ from streameval.auction.grouping import (
     ByRequest,
     apart_at,
     completed,
+    given,
     grouped,
     joined,
     meet,
     numbered,
     plain,
     regrouped,
+    stretch,
 )
 from streameval.auction.pairs import PairHistory, groups_of, placed_keys, put_pairs
 from streameval.auction.points import operating_points, tally_names, through_name
@@ -40,7 +42,6 @@ from streameval.events.columns import (
     concat_impressions,
     cut_impressions,
     field_of,
-    span,
     take_impressions,
 )
 from streameval.events.durations import HOUR
@@ -133,7 +134,7 @@ class LiveAuctions:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _wait(self, parts: list[Impressions], impressions: Impressions) -> None:
-        many = int(np.count_nonzero(impressions.request))
+        many = given(impressions.request)
         self.skipped["no_request"] += len(impressions) - many
         if len(self) + many > _MOST_WAITING:  # of a stream whose watermark stands still
             self.skipped["no_room"] += many
@@ -266,11 +267,13 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
     out, start = [], 0
     for near, far in parts:
         if near is not None:
-            on = np.flatnonzero(wanted[start : start + len(near)])
+            mine = wanted[start : start + len(near)]
             start += len(near)
-            if on.size:
-                whole = span(on)
-                out.append(_taken(near, on) if whole is None else cut_impressions(near, whole))
+            first, end = stretch(mine)
+            if end > first:
+                out.append(cut_impressions(near, slice(first, end)))
+            elif first > end:
+                out.append(_taken(near, np.flatnonzero(mine)))
         if far is not None:
             out.append(far)
     return out

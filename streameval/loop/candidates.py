@@ -70,7 +70,7 @@ def _all_count(shown: _Events, clicked: _Events, candidates: _Events, newest: in
 @numba.njit(inline="always")
 def _newest(events: _Events, first: int, place: int, newest: int) -> tuple[int, int]:
     """Returns (where those after `place` begin, the newest time up to there) for events from number `first` on."""
-    end = first + np.searchsorted(events[1][first:], place, side="right")
+    end = first + int(np.searchsorted(events[1][first:], place, side="right"))
     for k in range(first, end):
         newest = max(newest, events[0][k])
     return end, newest
