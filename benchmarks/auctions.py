@@ -12,15 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from streameval.auction.live import keys_of
-from streameval.auction.pairs import PairHistory
+from streameval.auction.pairs import PairHistory, groups_of
 from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
 from streameval.events.columns import take_impressions
 from streameval.events.durations import HOUR
 from streameval.events.hashing import hash_strings
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
-from streameval.sketches.blocks import blocks_of
-from streameval.sketches.list_cells import GROUP_SHIFT
 from streameval.testing import readers_see
 
 REQUESTS, CANDIDATES, SLOTS = 60_000, 15, 7
@@ -104,7 +102,7 @@ def know(history: PairHistory, given: Sequence[Batch]) -> None:
         for batch in given:
             rows, final = batch.impressions, batch.impressions.ts - hours * HOUR
             clicked = np.isin(rows.id, batch.clicks.id).astype(np.int8)
-            history.add(keys_of(rows, SLOTS), clicked, final, blocks_of(rows.user).astype(np.int64) >> GROUP_SHIFT)
+            history.add(keys_of(rows, SLOTS), clicked, final, groups_of(rows.user))
 
 
 def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[float, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from streameval.auction.rerun import Auctions
 from streameval.events.batch import Impressions, Shadow
-from streameval.sketches.blocks import blocks_of
+from streameval.sketches.blocks import block_of
 from streameval.sketches.directory import mix
 
 _SHORT = 64  # candidates, up to which insertion is fastest
@@ -88,7 +88,7 @@ def _counted(request: NDArray[np.int64], many: int) -> tuple[NDArray[np.int64], 
     return begin[: many + 1].copy(), order, np.empty(order.size)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def _arrange(
     indptr: NDArray[np.int64],
     order: NDArray[np.int64],
@@ -213,14 +213,10 @@ class Arranged(NamedTuple):
         on = np.flatnonzero(stays[self.request])
         return Arranged.of(self.order[on], np.append(0, np.cumsum(sizes[stay])), self.to.size), on
 
-    def column(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """Returns a column by place, from a column given in parts."""
-        out = np.empty(self.request.size, parts[0].dtype)
-        start = 0
-        for part in parts:
-            _put(part, self.to[start : start + part.size], out)
-            start += part.size
-        return out
+    def places(self, parts: Sequence[Impressions]) -> list[NDArray[np.int64]]:
+        """Returns the places of the rows of every part."""
+        bounds = np.cumsum([0, *map(len, parts)]).tolist()
+        return [self.to[low:high] for low, high in pairwise(bounds)]
 
 
 @numba.njit(cache=True)
@@ -230,13 +226,6 @@ def _put_back(
     for r in range(indptr.size - 1):
         for i in range(indptr[r], indptr[r + 1]):
             to[order[i]], request[i] = i, r
-
-
-@numba.njit(cache=True)
-def _put(column: NDArray[Any], to: NDArray[np.int64], out: NDArray[Any]) -> None:
-    for i in range(column.size):
-        if to[i] >= 0:
-            out[to[i]] = column[i]
 
 
 def auctions_of(
@@ -251,17 +240,17 @@ def auctions_of(
 
     `likely`: the codes expected.
     """
-    bounds = np.cumsum([0, *map(len, parts)]).tolist()
-    to = [arranged.to[low:high] for low, high in pairwise(bounds)]
+    to = arranged.places(parts)
     codes, score = likely, _scores(parts, to, likely, pair.size)
     if score is None:
         codes = _codes(parts, to)
         score = _scores(parts, to, codes, pair.size)
         assert score is not None
-    user, own = np.empty(arranged.indptr.size - 1, np.uint64), np.empty(arranged.indptr.size - 1, np.int32)
+    requests = arranged.indptr.size - 1
+    block, own = np.empty(requests, np.int8), np.empty(requests, np.int32)
     for part, places in zip(parts, to, strict=True):
-        _write_first(part.user, part.series, places, arranged.indptr, arranged.request, user, own)
-    return Auctions(arranged.indptr, blocks_of(user), bid, pair, score), codes, own
+        _write_first(part.user, part.series, places, arranged.indptr, arranged.request, block, own)
+    return Auctions(arranged.indptr, block, bid, pair, score), codes, own
 
 
 @numba.njit(cache=True)
@@ -364,11 +353,11 @@ def _write_first(
     to: NDArray[np.int64],
     indptr: NDArray[np.int64],
     request: NDArray[np.int64],
-    of_user: NDArray[np.uint64],
+    block: NDArray[np.int8],
     of_series: NDArray[np.int32],
 ) -> None:
-    """Writes the user and the series of each request's first row."""
+    """Writes the block of the user, and the series, of each request's first row."""
     for row in range(to.size):
         at = to[row]
         if at >= 0 and indptr[request[at]] == at:
-            of_user[request[at]], of_series[request[at]] = user[row], series[row]
+            block[request[at]], of_series[request[at]] = block_of(user[row]), series[row]

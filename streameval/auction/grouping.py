@@ -26,6 +26,25 @@ class ByRequest(NamedTuple):
 
 
 @numba.njit(cache=True)
+def given(ids: NDArray[np.uint64]) -> int:
+    """Returns how many ids are not 0."""
+    n = 0
+    for one in ids:
+        n += one != 0
+    return n
+
+
+@numba.njit(cache=True)
+def stretch(wanted: NDArray[np.bool_]) -> tuple[int, int]:
+    """Returns where the wanted rows begin and end, if they are adjacent; (0, 0) if there are none, otherwise (0, -1)."""
+    first, end, many = 0, 0, 0
+    for i in range(wanted.size):
+        if wanted[i]:
+            first, end, many = i if many == 0 else first, i + 1, many + 1
+    return (first, end) if end - first == many else (0, -1)
+
+
+@numba.njit(cache=True)
 def apart_at(ts: NDArray[np.int64], end: int) -> int:
     """Returns how many rows come before the first one at or after `end`; all of them if any later row is before
     `end`.

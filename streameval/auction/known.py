@@ -44,7 +44,7 @@ def counts_of(entries: Hour, slots: int) -> tuple[PairCounts, NDArray[np.int64]]
     return counts, of_groups.reshape((slots, USER_GROUPS, 2))
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=True)
 def known_of(
     pair: NDArray[np.uint64],
     entries: Hour,

@@ -23,14 +23,16 @@ from streameval.auction.grouping import (
     ByRequest,
     apart_at,
     completed,
+    given,
     grouped,
     joined,
     meet,
     numbered,
     plain,
     regrouped,
+    stretch,
 )
-from streameval.auction.pairs import PairHistory, pair_of, placed_keys
+from streameval.auction.pairs import PairHistory, groups_of, placed_keys, put_pairs
 from streameval.auction.points import operating_points, tally_names, through_name
 from streameval.auction.rerun import run_through
 from streameval.events.batch import NO_IMPRESSIONS, Impressions, Shadow
@@ -40,13 +42,10 @@ from streameval.events.columns import (
     concat_impressions,
     cut_impressions,
     field_of,
-    span,
     take_impressions,
 )
 from streameval.events.durations import HOUR
 from streameval.settings.measures import Auction
-from streameval.sketches.blocks import blocks_of
-from streameval.sketches.list_cells import GROUP_SHIFT
 from streameval.sketches.tally import PaneSums
 
 _MOST_CANDIDATES = 10_000  # of a request; one that has more is left out
@@ -61,9 +60,7 @@ _Apart = tuple[Impressions | None, Impressions | None]
 
 def keys_of(impressions: Impressions, slots: int) -> NDArray[np.uint64]:
     """What `LiveAuctions.label` is told of impressions that were shown: 0 of those that are no part of a history."""
-    pair = pair_of(query_of(impressions), impressions.item)
-    keys = placed_keys(pair, field_of(impressions, "position"), slots)
-    return np.where(impressions.item == 0, np.uint64(0), keys)
+    return placed_keys(query_of(impressions), impressions.item, field_of(impressions, "position"), slots)
 
 
 class LiveAuctions:
@@ -94,7 +91,7 @@ class LiveAuctions:
         self, key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], user: NDArray[np.uint64]
     ) -> None:
         """Labels, when they became final (ms), and whose they are."""
-        self.history.add(key, label, final, blocks_of(user).astype(np.int64) >> GROUP_SHIFT)
+        self.history.add(key, label, final, groups_of(user))
 
     def run_due(self, watermark: int) -> list[PaneSums]:
         """Runs the requests that are complete, oldest hour first."""
@@ -137,7 +134,7 @@ class LiveAuctions:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _wait(self, parts: list[Impressions], impressions: Impressions) -> None:
-        many = int(np.count_nonzero(impressions.request))
+        many = given(impressions.request)
         self.skipped["no_request"] += len(impressions) - many
         if len(self) + many > _MOST_WAITING:  # of a stream whose watermark stands still
             self.skipped["no_room"] += many
@@ -180,8 +177,10 @@ class LiveAuctions:
         self, parts: Sequence[Impressions], stand: Arranged, position: NDArray[np.float64], panes: NDArray[np.int64]
     ) -> list[PaneSums]:
         """Rows as they are arranged, with their positions; request r is of panes[r]."""
-        item, bid = stand.column([part.item for part in parts]), stand.column([field_of(part, "bid") for part in parts])
-        pair = stand.column([pair_of(query_of(part), part.item) for part in parts])
+        places = position.size
+        item, pair, bid = np.empty(places, np.uint64), np.empty(places, np.uint64), np.empty(places)
+        for part, to in zip(parts, stand.places(parts), strict=True):
+            put_pairs(query_of(part), part.item, field_of(part, "bid"), to, (item, pair, bid))
         numbers, number = numbered(panes)
         stays = self._stay(stand, item, bid, position, pair, numbers * self._pane // HOUR, number)
         if stays is not None:
@@ -268,11 +267,13 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
     out, start = [], 0
     for near, far in parts:
         if near is not None:
-            on = np.flatnonzero(wanted[start : start + len(near)])
+            mine = wanted[start : start + len(near)]
             start += len(near)
-            if on.size:
-                whole = span(on)
-                out.append(_taken(near, on) if whole is None else cut_impressions(near, whole))
+            first, end = stretch(mine)
+            if end > first:
+                out.append(cut_impressions(near, slice(first, end)))
+            elif first > end:
+                out.append(_taken(near, np.flatnonzero(mine)))
         if far is not None:
             out.append(far)
     return out
@@ -280,6 +281,8 @@ def _those(parts: Sequence[_Apart], wanted: NDArray[np.bool_]) -> list[Impressio
 
 def _plain(rows: Impressions) -> Impressions:
     """Without what auctions do not read."""
+    if rows.features is None and rows.names is None and rows.policies is None:
+        return rows
     return replace(rows, features=None, names=None, policies=None)
 
 

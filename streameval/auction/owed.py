@@ -62,8 +62,8 @@ class Owed:
             order = np.argsort(new)
             self._reserve_rows(self._many + new.size)
             row = np.empty(new.size, np.int32)
-            self._many = make(new[order], row, *self._rows, self._many)
-            self._row[before + order] = row
+            self._many = make(_taken(new, order), row, *self._rows, self._many)
+            _put(row, order, self._row[before:])
         _read(self._row, at)
         return self._rows, at
 
@@ -117,6 +117,21 @@ def _find(
             n += 1
         found[i] = table[at]
     return n
+
+
+@numba.njit(cache=True)
+def _taken(column: NDArray[Any], on: NDArray[np.int64]) -> NDArray[Any]:
+    """Returns some rows of a column, without releasing the interpreter lock (see `grouping`)."""
+    out = np.empty(on.size, column.dtype)
+    for i in range(on.size):
+        out[i] = column[on[i]]
+    return out
+
+
+@numba.njit(cache=True)
+def _put(column: NDArray[np.int32], to: NDArray[np.int64], out: NDArray[np.int32]) -> None:
+    for i in range(to.size):
+        out[to[i]] = column[i]
 
 
 @numba.njit(cache=True)

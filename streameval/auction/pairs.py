@@ -22,7 +22,9 @@ from streameval.auction.known import GROUP_BITS, PLACE_BITS, POSITION_BITS, coun
 from streameval.auction.owed import Owed
 from streameval.auction.rerun import ClickTables
 from streameval.events.durations import HOUR
+from streameval.sketches.blocks import block_of
 from streameval.sketches.directory import mix
+from streameval.sketches.list_cells import GROUP_SHIFT
 
 # of a key, above the pair: so the entries of a query are adjacent, and those of the lowest hashes come first
 _QUERY_BITS = 20
@@ -38,22 +40,53 @@ _WAITING = 1 << 16  # labels that are merged into their hours at a time
 def pair_of(query: NDArray[np.uint64], item: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Returns the pairs of n (query, ad): 54 bits."""
     out = np.empty(query.size, np.uint64)
-    low = np.uint64(64 - POSITION_BITS - _QUERY_BITS)
     for i in range(query.size):
-        of_query = mix(query[i])
-        out[i] = (of_query >> np.uint64(64 - _QUERY_BITS) << low) | (mix(of_query ^ item[i]) & np.uint64(_PAIR_MASK))
+        out[i] = _pair(query[i], item[i])
     return out
 
 
 @numba.njit(cache=True)
-def placed_keys(pair: NDArray[np.uint64], position: NDArray[np.float64], slots: int) -> NDArray[np.uint64]:
-    """Returns keys of n impressions that were shown, uint64[n]; 0: the position is not known, or not one of the
-    slots.
+def put_pairs(
+    query: NDArray[np.uint64],
+    item: NDArray[np.uint64],
+    bid: NDArray[np.float64],
+    to: NDArray[np.int64],
+    out: tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.float64]],
+) -> None:
+    """Writes items, pairs and bids of rows to their places; -1: nowhere."""
+    items, pairs, bids = out
+    for i in range(np.uint64(to.size)):
+        if to[i] >= 0:
+            at = np.uint64(to[i])
+            items[at], pairs[at], bids[at] = item[i], _pair(query[i], item[i]), bid[i]
+
+
+@numba.njit(inline="always")
+def _pair(query: np.uint64, item: np.uint64) -> np.uint64:
+    of_query, low = mix(query), np.uint64(64 - POSITION_BITS - _QUERY_BITS)
+    return (of_query >> np.uint64(64 - _QUERY_BITS) << low) | (mix(of_query ^ item) & np.uint64(_PAIR_MASK))
+
+
+@numba.njit(cache=True)
+def placed_keys(
+    query: NDArray[np.uint64], item: NDArray[np.uint64], position: NDArray[np.float64], slots: int
+) -> NDArray[np.uint64]:
+    """Returns keys of n impressions that were shown, uint64[n]; 0: there is no item, or the position is not known, or
+    not one of the slots.
     """
-    out = np.zeros(pair.size, np.uint64)
-    for i in range(pair.size):
-        if position[i] >= 0.0 and position[i] < slots:
-            out[i] = (pair[i] << np.uint64(POSITION_BITS)) | np.uint64(np.int64(position[i]))
+    out = np.zeros(item.size, np.uint64)
+    for i in range(item.size):
+        if item[i] != 0 and position[i] >= 0.0 and position[i] < slots:
+            out[i] = (_pair(query[i], item[i]) << np.uint64(POSITION_BITS)) | np.uint64(np.int64(position[i]))
+    return out
+
+
+@numba.njit(cache=True)
+def groups_of(user: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Returns the groups of n users, of USER_GROUPS."""
+    out = np.empty(user.size, np.int64)
+    for i in range(user.size):
+        out[i] = block_of(user[i]) >> GROUP_SHIFT
     return out
 
 
@@ -119,8 +152,7 @@ class PairHistory:
         """Adds labels, with the time when they became final, ms, and their groups of users, of USER_GROUPS; keys of 0
         are left out.
         """
-        hours, entries, labels = _entries(key, label, final, group)
-        alike = hours.size > 0 and bool((hours == hours[0]).all())
+        hours, entries, labels, alike = _entries(key, label, final, group)
         for one in hours[:1].tolist() if alike else np.unique(hours).tolist():
             on: Any = slice(None) if alike else hours == one
             self._waiting.setdefault(one, []).append((entries[on], labels[on]))
@@ -236,13 +268,19 @@ def _of_position(of_groups: NDArray[np.int64], curves: ClickCurves) -> NDArray[n
 @numba.njit(cache=True)
 def _entries(
     key: NDArray[np.uint64], label: NDArray[np.int8], final: NDArray[np.int64], group: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int8]]:
-    """Returns (first hours whose tables include them, keys of entries, labels) for the labels that have a key."""
-    room, n = np.count_nonzero(key), 0
+) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int8], bool]:
+    """Returns (first hours whose tables include them, keys of entries, labels, whether the hours are all the same) for
+    the labels that have a key.
+    """
+    room, n, alike, hour = np.count_nonzero(key), 0, True, np.int64(0)
     hours, entries, labels = np.empty(room, np.int64), np.empty(room, np.uint64), np.empty(room, np.int8)
     for i in range(key.size):
         if key[i] != 0:
-            hours[n], labels[n] = -(-final[i] // HOUR), label[i]
+            if (
+                not (hour - 1) * HOUR < final[i] <= hour * HOUR
+            ):  # labels of one hour are adjacent, and a division is slow
+                hour, alike = -(-final[i] // HOUR), n == 0
+            hours[n], labels[n] = hour, label[i]
             entries[n] = _entry(key[i], np.uint64(group[i]))
             n += 1
-    return hours, entries, labels
+    return hours, entries, labels, alike

@@ -20,6 +20,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.auction.ranks import RANKED_AT_A_TIME, ranked, room_for, squashed
 from streameval.sketches.blocks import BLOCKS
 from streameval.sketches.list_cells import GROUPS
 
@@ -77,6 +78,8 @@ class ClickTables(NamedTuple):
 
 _NO_RESIDUALS = np.zeros((1, USER_GROUPS), np.float32)
 _OF_BLOCKS = BLOCKS * _CELLS
+_STEP = 4  # placements whose residuals are added at a time
+_BEHIND = np.uint64(USER_GROUPS)  # a group's clicks in the mainline are so far behind all its clicks, until the end
 CELLS_OF_A_POINT = _OF_BLOCKS + USER_GROUPS * THROUGH_CELLS  # by block, then the effects through the tables by group
 
 
@@ -118,38 +121,6 @@ def run_through(
 
 
 @numba.njit(cache=True, nogil=True)
-def ranked(
-    bid: NDArray[np.float64],
-    score: NDArray[np.float64],
-    start: int,
-    end: int,
-    squash: float,
-    best: NDArray[np.int64],
-    rank: NDArray[np.float64],
-) -> int:
-    """Fills `best` with the candidates of the highest rank scores in order, as many as it holds; returns their number,
-    or -1 if one has no score.
-    """
-    # unsigned: not checked for counting from the end
-    n, most, one = np.uint64(0), np.uint64(best.size), np.uint64(1)
-    for j in range(np.uint64(start), np.uint64(end)):
-        p = score[j]
-        if np.isnan(p):
-            return -1
-        value = bid[j] * (p if squash == 1.0 else p**squash)
-        if n < most:
-            n += one
-        elif not rank[most - one] < value:
-            continue
-        at = n - one
-        while at > 0 and rank[at - one] < value:  # of equal ones the first stays in front
-            best[at], rank[at] = best[at - one], rank[at - one]
-            at -= one
-        best[at], rank[at] = j, value
-    return min(end - start, best.size)  # n is unsigned, and with -1 that would be a float
-
-
-@numba.njit(cache=True, nogil=True)
 def _run(
     requests: Auctions,
     server: NDArray[np.int64],
@@ -168,40 +139,49 @@ def _run(
     indptr, block, bid, pair, scores = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
-    best, rank, level = np.empty(slots, np.int64), np.empty(slots), np.empty(slots)
+    some = room_for(min(block.size, RANKED_AT_A_TIME), slots)
+    best, rank, room = some.best.ravel(), some.rank.ravel(), some.rank.shape[1]
+    residual, level = np.empty(slots, np.int64), np.empty(slots)
     flat, many, width = sums.ravel(), sums.shape[2], sums.shape[3]  # a view costs as much as a request's sums
     through = width > _OF_BLOCKS
-    # if the number of groups were known at compile time, the loops would be unrolled, one cell after the other
-    groups, rest = residuals.shape[1], residuals.ravel()
+    rest, room_of_groups = residuals.ravel(), (slots + _STEP) * USER_GROUPS
     clicks, histories, never = np.zeros(mainline + 1), np.zeros(slots + 1, np.int64), np.zeros(slots + 1, np.int64)
     for k in range(slots):
         never[k + 1] = never[k] + (not shown[k])
-    above, side, owed = np.zeros((mainline + 1) * groups), np.empty(groups), np.empty((THROUGH_CELLS, groups), np.int64)
+    row, weight = np.empty(slots + _STEP, np.int64), np.empty(slots + _STEP)
+    above, beside, owed = (
+        np.zeros(room_of_groups),
+        np.zeros(room_of_groups),
+        np.empty(THROUGH_CELLS * USER_GROUPS, np.int64),
+    )
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
     for v in range(scores.shape[0]):
-        score = scores[v]
+        score = squashed(scores[v], squash)
         for r in range(block.size):
+            if r % RANKED_AT_A_TIME == 0:
+                ranked(bid, score, indptr[r : r + RANKED_AT_A_TIME + 1], slots, some)
             first = (pane[r] * scores.shape[0] + v) * many * width
             at_block = first + np.int64(block[r]) * _CELLS
             flat[np.uint64(at_block + AUCTIONS_SERVED)] += server[r] == v
-            n = ranked(bid, score, indptr[r], indptr[r + 1], squash, best, rank)
+            n, at_best = some.many[r % RANKED_AT_A_TIME], np.uint64(r % RANKED_AT_A_TIME * room)
             if n < 0:
                 continue
             flat[np.uint64(at_block + AUCTIONS_RUN)] += 1
-            _look_up(n, best, pair, rate, level, histories)
+            _look_up(n, best, at_best, pair, rate, residual, level, histories)
             _expect_mainline(min(n, mainline), level, curve, reference, clicks)
             if through:
-                _owe_mainline(min(n, mainline), best, level, curve, rest, above, groups)
+                _weigh((0, min(n, mainline)), 0, residual, level, curve, row, weight)
+                _owe(min(n, mainline), row, weight, rest, above)
             before[:], owed[:], reaching = 0, 0, 0
             for p in range(many):
                 if p == 0 or sidebar_reserve[p] != sidebar_reserve[p - 1]:
-                    reaching = _reaching(rank, n, sidebar_reserve[p])
-                mainline_ads = _reaching(rank, min(n, mainline), mainline_reserve[p])
+                    reaching = _reaching(rank, at_best, n, sidebar_reserve[p])
+                mainline_ads = _reaching(rank, at_best, min(n, mainline), mainline_reserve[p])
                 ads = max(mainline_ads, min(reaching, mainline_ads + slots - mainline))
                 if (mainline_ads, ads) == (before[MAINLINE_ADS], before[ADS]):
                     continue
-                beside = _expect_sidebar((mainline_ads, ads), level, curve, reference, mainline)
-                now[EXPECTED_CLICKS] = np.int64(np.rint((clicks[mainline_ads] + beside) * CLICK_SCALE))
+                of_sidebar = _expect_sidebar((mainline_ads, ads), level, curve, reference, mainline)
+                now[EXPECTED_CLICKS] = np.int64(np.rint((clicks[mainline_ads] + of_sidebar) * CLICK_SCALE))
                 now[EXPECTED_MAINLINE] = np.int64(np.rint(clicks[mainline_ads] * CLICK_SCALE))
                 now[MAINLINE_ADS], now[ADS], now[WITH_HISTORY] = mainline_ads, ads, histories[ads]
                 now[EXTRAPOLATED] = never[mainline_ads] + never[mainline + ads - mainline_ads] - never[mainline]
@@ -209,19 +189,26 @@ def _run(
                     flat[np.uint64(at_block + p * width + cell)] += now[cell] - before[cell]
                     before[cell] = now[cell]
                 if through:
-                    _owe_sidebar((mainline_ads, ads), best, level, curve, rest, mainline, side=side)
-                    at, own = np.uint64(first + p * width + _OF_BLOCKS), np.uint64(mainline_ads * groups)
-                    for g in range(groups):
-                        all_owed = np.int64(np.rint((above[own + np.uint64(g)] + side[g]) * CLICK_SCALE))
-                        mainline_owed = np.int64(np.rint(above[own + np.uint64(g)] * CLICK_SCALE))
-                        place = at + np.uint64(THROUGH_CELLS * g)
-                        flat[place] += all_owed - owed[0, g]
-                        flat[place + np.uint64(1)] += mainline_owed - owed[1, g]
-                        owed[0, g], owed[1, g] = all_owed, mainline_owed
+                    _weigh((mainline_ads, ads), mainline - mainline_ads, residual, level, curve, row, weight)
+                    _owe(ads - mainline_ads, row, weight, rest, beside)
+                    at = np.uint64(first + p * width + _OF_BLOCKS)
+                    top, side = np.uint64(mainline_ads * USER_GROUPS), np.uint64((ads - mainline_ads) * USER_GROUPS)
+                    for g in range(np.uint64(USER_GROUPS)):
+                        all_owed = np.int64(np.rint((above[top + g] + beside[side + g]) * CLICK_SCALE))
+                        mainline_owed = np.int64(np.rint(above[top + g] * CLICK_SCALE))
+                        flat[at + g] += all_owed - owed[g]
+                        flat[at + _BEHIND + g] += mainline_owed - owed[_BEHIND + g]
+                        owed[g], owed[_BEHIND + g] = all_owed, mainline_owed
     for one in range(sums.shape[0]):
         for v in range(scores.shape[0]):
             for p in range(1, many):
                 sums[one, v, p] += sums[one, v, p - 1]
+            if through:
+                for p in range(many):
+                    owed[:] = sums[one, v, p, _OF_BLOCKS:]
+                    for g in range(USER_GROUPS):
+                        to = _OF_BLOCKS + THROUGH_CELLS * g
+                        sums[one, v, p, to], sums[one, v, p, to + 1] = owed[g], owed[USER_GROUPS + g]
 
 
 # The functions below belong to `_run`. Indices are unsigned: they are not checked for counting from the end. Whether a
@@ -229,11 +216,11 @@ def _run(
 
 
 @numba.njit(inline="always")
-def _reaching(rank: NDArray[np.float64], n: int, reserve: float) -> int:
-    """Returns how many of the n best candidates have at least a reserve; their rank scores are descending."""
+def _reaching(rank: NDArray[np.float64], first: np.uint64, n: int, reserve: float) -> int:
+    """Returns how many of the n best candidates have at least a reserve; their rank scores, from `first` on, descend."""
     ads = 0
-    for k in range(n):
-        ads += rank[k] >= reserve
+    for k in range(np.uint64(n)):
+        ads += rank[first + k] >= reserve
     return ads
 
 
@@ -241,17 +228,19 @@ def _reaching(rank: NDArray[np.float64], n: int, reserve: float) -> int:
 def _look_up(
     n: int,
     best: NDArray[np.int64],
+    first: np.uint64,
     pair: NDArray[np.int32],
     rate: NDArray[np.floating[Any]],
+    residual: NDArray[np.int64],
     level: NDArray[np.float64],
     histories: NDArray[np.int64],
 ) -> None:
-    """Replaces the n best candidates by their pairs, and writes these pairs' rates, and how many of the first so many
-    have a history.
+    """Writes of the n best candidates, which `best` has from `first` on, where the residuals of their pairs are, their
+    rates, and how many of the first so many have a history.
     """
     for k in range(np.uint64(n)):
-        own = np.uint64(pair[np.uint64(best[k])])
-        best[k], level[k] = own, rate[own]
+        own = np.uint64(pair[np.uint64(best[first + k])])
+        residual[k], level[k] = own * np.uint64(USER_GROUPS), rate[own]
         histories[k + np.uint64(1)] = histories[k] + (not np.isnan(level[k]))
 
 
@@ -287,40 +276,45 @@ def _expect_sidebar(
 
 
 @numba.njit(inline="always")
-def _owe_mainline(
-    n: int,
-    pairs: NDArray[np.int64],
+def _weigh(
+    ads: tuple[int, int],
+    shift: int,
+    residual: NDArray[np.int64],
     level: NDArray[np.float64],
     curve: NDArray[np.float64],
-    rest: NDArray[np.float32],
-    above: NDArray[np.float64],
-    groups: int,
+    row: NDArray[np.int64],
+    weight: NDArray[np.float64],
 ) -> None:
-    """Writes how much of what `_expect_mainline` writes is due to each group."""
-    for k in range(np.uint64(n)):
-        unknown = np.isnan(level[k])
-        own, weight = np.uint64(k if unknown else pairs[k]) * np.uint64(groups), 1.0 if unknown else curve[k]
-        at = k * np.uint64(groups)
-        to = at + np.uint64(groups)
-        for g in range(groups):
-            above[to + np.uint64(g)] = above[at + np.uint64(g)] + weight * rest[own + np.uint64(g)]
+    """Writes where the residuals of some placements are, and by what they are multiplied; weights of 0 follow, up to a
+    whole step. The placements are of candidates ads[0] to ads[1] - 1, `shift` places further down.
+    """
+    for k in range(np.uint64(ads[0]), np.uint64(ads[1])):
+        place, at, unknown = k + np.uint64(shift), k - np.uint64(ads[0]), np.isnan(level[k])
+        row[at] = np.int64(place * np.uint64(USER_GROUPS)) if unknown else residual[k]
+        weight[at] = 1.0 if unknown else curve[place]
+    for k in range(np.uint64(_STEP - 1)):
+        row[np.uint64(ads[1] - ads[0]) + k], weight[np.uint64(ads[1] - ads[0]) + k] = 0, 0.0
 
 
 @numba.njit(inline="always")
-def _owe_sidebar(
-    ads: tuple[int, int],
-    pairs: NDArray[np.int64],
-    level: NDArray[np.float64],
-    curve: NDArray[np.float64],
-    rest: NDArray[np.float32],
-    mainline: int,
-    side: NDArray[np.float64],
+def _owe(
+    n: int, row: NDArray[np.int64], weight: NDArray[np.float64], rest: NDArray[np.float32], owed: NDArray[np.float64]
 ) -> None:
-    """Writes how much of what `_expect_sidebar` returns is due to each group."""
-    groups = side.size
-    side[:] = 0.0
-    for k in range(np.uint64(ads[0]), np.uint64(ads[1])):
-        place, unknown = k + np.uint64(mainline - ads[0]), np.isnan(level[k])
-        own, weight = np.uint64(place if unknown else pairs[k]) * np.uint64(groups), 1.0 if unknown else curve[place]
+    """Writes how much of the expected clicks of the first placements is due to each group, for any number of them up
+    to n; those of none are 0 already.
+
+    Several placements in a step: the loop over groups is too long to be unrolled, which would be one cell after the
+    other, and becomes vector instructions.
+    """
+    groups = np.uint64(USER_GROUPS)
+    for k in range(np.uint64(0), np.uint64(n), np.uint64(_STEP)):
+        a, b, c, d = row[k], row[k + np.uint64(1)], row[k + np.uint64(2)], row[k + np.uint64(3)]
+        of_a, of_b, of_c, of_d = weight[k], weight[k + np.uint64(1)], weight[k + np.uint64(2)], weight[k + np.uint64(3)]
+        at = k * groups
         for g in range(groups):
-            side[g] += weight * rest[own + np.uint64(g)]
+            one = owed[at + g] + of_a * rest[np.uint64(a) + g]
+            two = one + of_b * rest[np.uint64(b) + g]
+            three = two + of_c * rest[np.uint64(c) + g]
+            owed[at + groups + g], owed[at + groups * np.uint64(2) + g] = one, two
+            owed[at + groups * np.uint64(3) + g] = three
+            owed[at + groups * np.uint64(4) + g] = three + of_d * rest[np.uint64(d) + g]

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.auction.gather import Book
+from streameval.auction.ranks import RANKED_AT_A_TIME, ranked, room_for, squashed
 from streameval.auction.rerun import (
     AUCTION_CELLS,
     CLICK_SCALE,
@@ -30,7 +31,6 @@ from streameval.auction.rerun import (
     Auctions,
     ClickTables,
     OperatingPoints,
-    ranked,
 )
 from streameval.sketches.blocks import BLOCKS
 
@@ -78,9 +78,12 @@ def _placements(
     indptr, block, bid, pair, scores = requests
     rate, curve, _, _ = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
-    best, rank = np.empty(slots, np.int64), np.empty(slots)
+    some, score = room_for(min(block.size, RANKED_AT_A_TIME), slots), squashed(scores[v], squash)
     for r in range(block.size):
-        n = ranked(bid, scores[v], indptr[r], indptr[r + 1], squash, best, rank)
+        own = r % RANKED_AT_A_TIME
+        if own == 0:
+            ranked(bid, score, indptr[r : r + RANKED_AT_A_TIME + 1], slots, some)
+        n, best, rank = some.many[own], some.best[own], some.rank[own]
         mainline_ads = 0
         for k in range(n):
             in_mainline = k == mainline_ads and k < mainline and rank[k] >= mainline_reserve[p]

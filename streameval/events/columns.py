@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numba
@@ -175,15 +175,13 @@ def take_impressions(impressions: Impressions, rows: NDArray[np.int64], order: N
 def cut_impressions(impressions: Impressions, rows: slice) -> Impressions:
     """The rows of a slice, without a copy; of features and names there are none."""
     first, end = rows.start, rows.stop
-    return replace(
-        impressions,
-        **{name: getattr(impressions, name)[first:end] for name in ("order", *PLAIN)},
-        fields={name: column[first:end] for name, column in impressions.fields.items()},
+    return Impressions(
+        order=impressions.order[rows],
+        **{name: getattr(impressions, name)[rows] for name in PLAIN},
+        fields={name: column[rows] for name, column in impressions.fields.items()},
         shadow=None if impressions.shadow is None else _cut_shadow(impressions.shadow, first, end),
-        query=None if impressions.query is None else impressions.query[first:end],
+        query=None if impressions.query is None else impressions.query[rows],
         policies=None if impressions.policies is None else _cut_shadow(impressions.policies, first, end),
-        features=None,
-        names=None,
     )
 
 

@@ -34,6 +34,7 @@ from streameval.join.fates import Flips
 from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, CORRECTED, LATE, SHOWN, JoinPolicy
 from streameval.join.sampled import copies, tell_unread
+from streameval.loop.auction_rows import any_late, labels_due
 from streameval.loop.candidates import candidates_of
 from streameval.loop.estimates import RowPropensities
 from streameval.process.background import Background
@@ -100,9 +101,9 @@ class RowCounts:
         """Processes impressions that the joiner has just added as `rows`; late ones are in no auction."""
         tell_unread(impressions, self.policy)
         if self.auctions is not None and rows.size:
-            on_time = (self.joiner.table.state[rows] & LATE) == 0
-            new = self.joiner.accepted[on_time].astype(np.int64)
-            if new.size < len(impressions):
+            if rows.size < len(impressions) or any_late(self.joiner.table.state, rows):
+                on_time = (self.joiner.table.state[rows] & LATE) == 0
+                new = self.joiner.accepted[on_time].astype(np.int64)
                 impressions = take_impressions(replace(impressions, features=None), new, new.astype(np.int32))
             self.auctions.shown(impressions)
 
@@ -152,11 +153,11 @@ class RowCounts:
         self.background.call(self._observe, labelled, scored, +1, self._codes())
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
         if self.auctions is not None:
-            fresh: Any = slice(None) if labelled.fresh.all() else labelled.fresh
-            marks, final = self.joiner.table.mark[rows[fresh]], labelled.ts[fresh] + self.policy.attribution_window
-            # a click that arrived after the due time may be in this batch
-            due = np.where(labelled.corrected, np.int8(0), labelled.label)
-            self.auctions.label(marks, due[fresh], final, labelled.user[fresh])
+            table, window = self.joiner.table, self.policy.attribution_window
+            keys, due, final = labels_due(
+                table.mark, rows, labelled.label, labelled.corrected, labelled.fresh, labelled.ts, window
+            )
+            self.auctions.label(keys, due, final, labelled.user)
         self.counted.gauc.mark(labelled.ts[labelled.fresh], late=0)
         self.counted.gauc.mark(labelled.ts[labelled.corrected | ~labelled.fresh], late=1)
         if self.listener is not None:

@@ -250,7 +250,7 @@ def test_queries_that_no_longer_fit_are_removed_from_the_tables() -> None:
     for history in (small, whole):
         for hour, some in ((1, slice(0, 300)), (2, slice(300, 600))):
             on = np.ones(300, np.bool_) if history is small else small.knows(pair[some])
-            key = placed_keys(pair[some][on], place[some][on], 4)
+            key = placed_keys(query[some][on], query[some][on], place[some][on], 4)
             history.add(key, label[some][on], np.full(key.size, hour * HOUR), group[some][on])
             history.at(hour)
     assert (small.level, whole.level) == (1, 0)

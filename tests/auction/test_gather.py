@@ -7,7 +7,7 @@ import pytest
 
 from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of, servers_of
 from streameval.auction.gather import all_fit
-from streameval.auction.grouping import ByRequest, apart_at, completed, grouped, joined, meet, numbered, plain
+from streameval.auction.grouping import ByRequest, apart_at, completed, grouped, joined, meet, numbered, plain, stretch
 from streameval.events.batch import Impressions, Shadow
 
 
@@ -145,3 +145,15 @@ def test_scores_are_found_whoever_was_thought_to_have_given_them(likely: list[in
         shadow = rows.shadow.pclick[indptr[row]] if indptr[row] < indptr[row + 1] else np.nan
         expected = [p[row] if row < 20 else np.nan, shadow, np.nan if row < 20 else p[row]]
         assert np.array_equal(auctions.score[:, place], expected, equal_nan=True)
+
+
+def test_a_stretch_is_of_adjacent_rows() -> None:
+    for rows, expected in (
+        ("", (0, 0)),
+        ("000", (0, 0)),
+        ("1", (0, 1)),
+        ("0110", (1, 3)),
+        ("101", (0, -1)),
+        ("0010", (2, 3)),
+    ):
+        assert stretch(np.array([one == "1" for one in rows], np.bool_)) == expected

@@ -350,8 +350,8 @@ def test_beyond_the_memory_limit_entire_queries_are_left_out() -> None:
 
 def labelled(n: int) -> tuple[Any, ...]:
     """n pairs, each shown once at a position to a user, some clicked."""
-    pair = pair_of(np.arange(1, n + 1).astype(np.uint64), np.arange(1, n + 1).astype(np.uint64))
-    key = placed_keys(pair, (np.arange(n) % 4).astype(float), 4)
+    ids = np.arange(1, n + 1).astype(np.uint64)
+    pair, key = pair_of(ids, ids), placed_keys(ids, ids, (np.arange(n) % 4).astype(float), 4)
     label, group = (np.arange(n) % 3 == 0).astype(np.int8), np.arange(n) % USER_GROUPS
     return pair, (key, label, np.full(n, HOUR), group)
 
@@ -410,14 +410,15 @@ def test_an_older_checkpoint_has_the_same_tables() -> None:
 
 def test_residuals_equal_leaving_out_a_group() -> None:
     rng = np.random.default_rng(1)
-    pair = pair_of(np.array([5], np.uint64), np.array([6], np.uint64)).repeat(400)
+    query, item = np.full(400, 5, np.uint64), np.full(400, 6, np.uint64)
+    pair = pair_of(query, item)
     place, label, group = (
         rng.integers(0, 4, 400),
         (rng.random(400) < 0.3).astype(np.int8),
         rng.integers(0, USER_GROUPS, 400),
     )
     history = PairHistory(4, "observed", 24, 1 << 30)
-    history.add(placed_keys(pair, place.astype(float), 4), label, np.full(400, HOUR), group)
+    history.add(placed_keys(query, item, place.astype(float), 4), label, np.full(400, HOUR), group)
     known = history.at(1)
     curve = known.curves.curve
     nobody_knows = pair[:1] + np.uint64(1 << 10)

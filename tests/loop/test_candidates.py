@@ -51,16 +51,20 @@ def slow(kind: NDArray[np.int64], ts: NDArray[np.int64], shared: bool, newest: i
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_they_are_those_of_the_log_read_event_by_event(shared: bool) -> None:
-    rng, hit = np.random.default_rng(1), np.zeros(3, np.int64)
-    for number in range(200):
+    rng, hit = np.random.default_rng(1), np.zeros(4, np.int64)
+    for number in range(300):
         n = int(rng.integers(1, 200))
         kind, drift = rng.integers(0, 3, n), np.cumsum(rng.integers(-50, 60, n))
         kind[-1] = CANDIDATE
         far = (rng.random(n) < rng.choice([0, 0.05, 0.5])) * rng.integers(-2_000, 3_000, n)
         gap = number % 2 * 5_000 * (np.arange(n) >= rng.integers(0, n))  # the log goes on later
+        if number % 4 == 0:  # nothing is late, nothing leaps
+            drift, far, gap = drift % LATENESS, 0 * far, 0 * gap
         newest, ts = int(rng.choice([NEVER, START, START - 900, START - 100_000])), START + drift + far + gap
         found = candidates_of(batch_of(kind, ts, shared), newest, LATENESS, AHEAD)
         expected = slow(kind, ts, shared, newest)
         assert (found.on_time.id.tolist(), found.late, found.runaway) == expected
-        hit += len(expected[0]) > 0, expected[1] > 0, expected[2] > 0
-    assert hit.min() > 50
+        every = newest != NEVER and expected[1:] == (0, 0)
+        hit += len(expected[0]) > 0, expected[1] > 0, expected[2] > 0, every
+    assert hit[:3].min() > 50
+    assert hit[3] > 10
