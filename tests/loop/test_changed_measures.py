@@ -14,6 +14,7 @@ from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
+from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
 from streameval.store.history.writer import HistoryWriter, Retention
@@ -39,7 +40,7 @@ def opened(path: Path, measures: dict[str, Any]) -> tuple[Pipeline, PartitionKee
     clock = ManualClock()
     pipeline = Pipeline(settings, clock)
     history = HistoryWriter(path / "history.sqlite", form_of(settings), LONG)
-    keeper = PartitionKeeper(settings, pipeline, clock, history)
+    keeper = PartitionKeeper(settings, pipeline, clock, history, JsonlDeadLetters(""))
     keeper.take(frozenset({0}))
     return pipeline, keeper
 

@@ -14,6 +14,7 @@ from streameval.sources.kafka.reader import MessageRun
 from streameval.sources.kafka.topics import Topic, TopicWatch
 from streameval.sources.protocol import SourceError
 
+MEMBER = "streameval.sources.kafka.member"
 I0, C0, I1, C1 = ("i", 0), ("c", 0), ("i", 1), ("c", 1)
 BOTH = frozenset({I0, C0, I1, C1})
 FIRST = frozenset({I0, C0})
@@ -286,9 +287,9 @@ def test_a_partition_beyond_those_of_the_first_look_was_added(keeper):
 def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keeper, caplog, earliest, skipped):
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=earliest)
-    with caplog.at_level("INFO", "streameval.sources.kafka.member"):
+    with caplog.at_level("INFO", MEMBER):
         start(member, FIRST, OLD, lambda places: {I0: 40, C0: 10, I1: 3, C1: 3})
-    (line,) = caplog.records
+    (line,) = (record for record in caplog.records if record.name == MEMBER)
     assert line.levelname == "WARNING"
     assert f"start empty, from kafka.start, and {skipped} messages that follow" in line.getMessage()
     assert line.getMessage().endswith(": c [0], i [0]")
@@ -297,9 +298,9 @@ def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keep
 def test_a_first_start_of_a_group_is_no_warning(keeper, caplog):
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
-    with caplog.at_level("INFO", "streameval.sources.kafka.member"):
+    with caplog.at_level("INFO", MEMBER):
         start(member, FIRST, OLD)
-    assert [(line.levelname, line.getMessage()) for line in caplog.records] == [
+    assert [(line.levelname, line.getMessage()) for line in caplog.records if line.name == MEMBER] == [
         ("INFO", "nothing known, from kafka.start: c [0], i [0]")
     ]
 
