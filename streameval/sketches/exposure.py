@@ -163,7 +163,7 @@ def add_exposure(
     width, size = room.total.shape[1], room.blocks[0].size
     total, blocks = room.total.ravel(), room.blocks.ravel()  # views of rows in the loop would cost as much as the sums
     order, starts = _by_series(ranges, scores.series, len(room.total))
-    every = np.arange(rows[0], rows[1])
+    every, weights = np.arange(rows[0], rows[1]), _weights(scores.propensity[rows[0] : rows[1]], rule)
     shared, shared_blocks = np.empty(0, np.int64), np.empty(0, np.int64)
     for s in range(len(room.total)):
         mine = order[starts[s] : starts[s + 1]]
@@ -184,7 +184,17 @@ def add_exposure(
                 blocks[s * size + c] += shared_blocks[c]
         else:
             _add_impressions(total, blocks, (s * width, s * size), own.astype(np.int64), scores, rule, sign)
-        _add_losses(total, blocks, (s * width, s * size), mine, scores, rule, sign)
+        _add_losses(total, blocks, (s * width, s * size), mine, scores, (weights, rows[0]), rule, sign)
+
+
+@numba.njit(cache=True, nogil=True)
+def _weights(propensity: NDArray[np.float64], rule: WeightRule) -> NDArray[np.float64]:
+    """The weight of every impression; 0: it has no propensity."""
+    out = np.empty(propensity.size)
+    for i in range(propensity.size):
+        given = propensity[i]
+        out[i] = 1.0 / max(given, rule.least) if given > 0 else 0.0
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -262,12 +272,13 @@ def _add_losses(
     at: tuple[int, int],
     mine: NDArray[np.int64],
     scores: WeightedScores,
+    weights: tuple[NDArray[np.float64], int],
     rule: WeightRule,
     sign: int,
 ) -> None:
     """Adds one series' terms that depend on the score: weight times log loss, squared error, absolute error, and pClick.
 
-    To cells that begin `at`. Each step runs over a chunk of scores before the next, so that most steps are vectorised.
+    To cells that begin `at`. `weights`: of impressions, and the first one's row. Each step runs over a chunk of scores before the next, so that most steps are vectorised.
     """
     cell, begin = at
     high, low = np.uint64(_REST_BITS), np.uint64(_REST_MASK)
@@ -276,7 +287,7 @@ def _add_losses(
     units, where = np.empty((_SCORE_TERMS, _CHUNK), np.uint64), np.empty(_CHUNK, np.uint64)
     for start in range(0, mine.size, _CHUNK):
         n = min(mine.size - start, _CHUNK)
-        _take(scores, mine[start : start + n], rule, begin, of, where)
+        _take(scores, mine[start : start + n], weights, begin, of, where)
         weight, loss, error, p = of[0], of[1], of[2], of[3]
         for t in range(_SCORE_TERMS):
             wholes, rests = np.uint64(0), np.uint64(0)
@@ -311,19 +322,19 @@ def _add_losses(
 def _take(
     scores: WeightedScores,
     some: NDArray[np.int64],
-    rule: WeightRule,
+    weights: tuple[NDArray[np.float64], int],
     begin: int,
     of: NDArray[np.float64],
     where: NDArray[np.uint64],
 ) -> None:
     """Writes weight (0: no propensity), log loss, error and pClick of some scores, and the first cell of their block's terms."""
-    ps, losses, row, _, label, propensity, block = scores
+    ps, losses, row, _, label, _, block = scores
+    of_row, from_row = weights[0], np.uint64(weights[1])
     weight, loss, error, p = of[0], of[1], of[2], of[3]
     first = np.uint64(begin + TERM_LOSS)
     for c in range(some.size):
         k = np.uint64(some[c])
         i = np.uint64(row[k])
-        given = propensity[i]
-        weight[c] = 1.0 / max(given, rule.least) if given > 0 else 0.0
+        weight[c] = of_row[i - from_row]
         p[c], loss[c], error[c] = ps[k], losses[k], abs(ps[k] - label[i])
         where[c] = first + np.uint64(block[i]) * np.uint64(EXPOSURE_PLACES)
