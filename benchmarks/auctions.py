@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.paired import HEAD, Took, cells, on_one_core, took
 from streameval.auction.live import keys_of
 from streameval.auction.pairs import PairHistory, groups_of
 from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
@@ -25,7 +26,7 @@ REQUESTS, CANDIDATES, SLOTS = 60_000, 15, 7
 QUERIES, ADS, USERS = 2_000, 40, 20_000
 HOURS, DAY, FIRST = 6, 24, 1_700_002_800_000
 BATCH = 1_500  # requests
-ROUNDS = 5
+BLOCKS = 8
 SNAPSHOTS = 2  # a loop with a backlog spends a twentieth of its time on snapshots; here they are at most a tenth
 LIMIT = 1.15
 MOST_BYTES = 24  # per pair and hour of the history
@@ -105,11 +106,14 @@ def know(history: PairHistory, given: Sequence[Batch]) -> None:
             history.add(keys_of(rows, SLOTS), clicked, final, groups_of(rows.user))
 
 
-def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[float, int]:
-    """(processor time of all threads in s, bytes of the history before the stream ends).
+def run(given: Sequence[Batch], auctions: bool, day: bool) -> Took:
+    """Takes batches through the loop. `day`: the history has the labels of the day before."""
+    took_it, _ = through(given, auctions, day)
+    return took_it
 
-    `day`: the history has the labels of the day before.
-    """
+
+def through(given: Sequence[Batch], auctions: bool, day: bool) -> tuple[Took, int]:
+    """(what it took, bytes of the history before the stream ends)."""
     pipeline = Pipeline(settings(auctions), time.time)
     for version in VERSIONS:
         pipeline.catalog.series_code("ctr", version)
@@ -118,7 +122,7 @@ def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[
     if ours is not None and day:
         know(ours.history, given)
     gc.collect()
-    begin = time.process_time()
+    begin = took()
     for number, batch in enumerate(given[1:], 1):
         pipeline.take(batch)
         if number % (len(given) // SNAPSHOTS) == 0:
@@ -126,24 +130,19 @@ def seconds(given: Sequence[Batch], auctions: bool, day: bool = False) -> tuple[
     size = 0 if ours is None else ours.history.nbytes
     pipeline.finish()
     readers_see(pipeline, with_history=False)
-    return time.process_time() - begin, size
+    return took().since(begin), size
 
 
 def main() -> None:
-    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
+    """Prints the tables."""
+    on_one_core()
     given = batches(Pipeline(settings(True), time.time).catalog)
-    for on in (True, False):
-        seconds(given[:20], on)  # compile
-    rounds = [(seconds(given, False), seconds(given, True), seconds(given, True, day=True)) for _ in range(ROUNDS)]
-    off, *both = ([one[i][0] for one in rounds] for i in range(3))
-    print("| the loop, 3 versions, 5 points, 15 candidates | CPU us a request | ratio: best to best (rounds) | limit |")
-    print("|---|---|---|---|")
-    each = 1e6 / REQUESTS
-    print(f"| off | {min(off) * each:.2f} | 1 | |")
-    for name, found in zip(("the first hours", "after a day"), both, strict=True):
-        ratios = sorted(b / a for a, b in zip(off, found, strict=True))
-        ratio = f"{min(found) / min(off):.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f})"
-        print(f"| on, {name} | {min(found) * each:.2f} | {ratio} | {LIMIT} |")
+    print(f"| 3 versions, 5 points, a request of 15 candidates | {HEAD} limit |")
+    print("|---|---|---|---|---|---|---|---|")
+    kinds = (("the first hours", False), ("after a day", True))
+    for name, day in kinds:
+        found = cells(run, (given, False, day), (given, True, day), REQUESTS, BLOCKS)
+        print(f"| {name} | {found} | {LIMIT} |", flush=True)
     print("\n| memory of a partition | |\n|---|---|")
-    for name, (_, size) in zip(("the first hours", "after a day"), rounds[0][1:], strict=True):
-        print(f"| pairs, positions, hours, and tables, {name} | {size:,} B |")
+    for name, day in kinds:
+        print(f"| pairs, positions, hours, and tables, {name} | {through(given, True, day)[1]:,} B |")

@@ -1,49 +1,35 @@
 """The cost of comparisons in the loop: 3 versions, one serving and two in shadow, over 20 slice values; at two rates of traffic.
 
 Also where events are JSON, as in a topic, so that decoding is part of the work for each of them.
-
-Processor time of single runs spreads by a fifth. Most of that is the kernel's: a run leaves the heap in one of two states, so that the
-next one touches 60,000 or 150,000 fresh pages, in turn, and a virtual machine may pay 0.5 to 4 us for each. So the ratio is that of
-the time in the program itself (user), and the kernel's (system) is printed beside it. Then it matters whether the two threads share a
-core: here they always do. And a process has its memory and its kernels where it happens to have them: two processes, each precise to
-0.008, differed by 0.025. So every block of runs (without, with, with, without, which cancels whatever drifts) has a process of its own,
-and the ratio is the mean over them, with its standard error.
 """
 
 from __future__ import annotations
 
 import gc
-import logging
-import multiprocessing
-import os
-import resource
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.connection import Connection
-from typing import NamedTuple
 from unittest.mock import patch
 
 import msgspec
 import numpy as np
 
 from benchmarks.events import SERIES, Events
+from benchmarks.paired import BLOCKS, HEAD, Took, cells, on_one_core, took
 from streameval.app import make_decoder
 from streameval.compare.comparisons import Comparisons
 from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.events.batch import Batch, Shadow
 from streameval.loop.pipeline import Pipeline
-from streameval.process.memory import settle
 from streameval.settings.tree import Settings
 from streameval.sources.formats.decode import Decoder
 from streameval.testing import readers_see
 
 EVENTS = 1_500_000
 BATCH = 20_000
-BLOCKS, BLOCKS_OF_JSON = 5, 2
+BLOCKS_OF_JSON = 2
 MINUTES = (180, 45)  # of event time over which the events are spread
 LIMIT = 1.15
 SNAPSHOT = 10  # batches between two snapshots
@@ -131,23 +117,10 @@ def decoded(decoder: Decoder, values: list[bytes]) -> Batch:
     return batch
 
 
-class Took(NamedTuple):
-    """Processor time of all threads, s."""
-
-    user: float
-    system: float
-
-
-def took() -> Took:
-    """What the process has taken so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return Took(used.ru_utime, used.ru_stime)
-
-
-def run(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> Took:
+def run(given: Sequence[Batch | list[bytes]], on: bool) -> Took:
     """Takes batches, or messages to decode, through the loop."""
     pipeline = Pipeline(settings(), time.time)
-    name_everything(pipeline, events)
+    name_everything(pipeline, Events(1))
     decoder = make_decoder(pipeline.settings, pipeline)
     with comparing(on):
         gc.collect()
@@ -158,58 +131,24 @@ def run(events: Events, given: Sequence[Batch | list[bytes]], on: bool) -> Took:
                 readers_see(pipeline, with_history=False)
         pipeline.finish()
         found = readers_see(pipeline, with_history=False).comparisons
-        end = took()
+        end = took().since(begin)
     assert len(found) == (2 if on else 0)
-    return Took(end.user - begin.user, end.system - begin.system)
+    return end
 
 
-def block(given: Sequence[Batch | list[bytes]], n: int, out: Connection) -> None:
-    """Two runs without comparisons and two with them, of n impressions: sends what an impression took of each kind, ns."""
-    logging.getLogger("streameval.compare.comparisons").setLevel(logging.ERROR)  # mutes the verdicts of every run
-    settle()  # memory as the program has it
-    names = Events(1)
-    for on in (True, False):
-        run(names, given[:5] if not on else given, on)  # compile, and touch the memory
-    gc.freeze()  # as the program does once it is imported
-    first, second, third, last = (run(names, given, on) for on in (False, True, True, False))
-    out.send(
-        [[sum(part) / 2 / n * 1e9 for part in zip(*pair, strict=True)] for pair in ((first, last), (second, third))]
-    )
-
-
-def in_new_process(given: Sequence[Batch | list[bytes]], n: int) -> list[list[float]]:
-    """`block` in a process of its own: (user, system) of either kind."""
-    context = multiprocessing.get_context("spawn")
-    result, out = context.Pipe(duplex=False)
-    child = context.Process(target=block, args=(given, n, out))
-    child.start()
-    out.close()
-    found: list[list[float]] = result.recv()
-    child.join()
-    return found
-
-
-def row(minutes: int, as_json: bool = False) -> list[str]:
-    """Cells of a row: ns per impression, user and system, without comparisons and with them; the ratio, and its standard error."""
+def row(minutes: int, as_json: bool = False) -> str:
+    """Cells of a row."""
     events = Events(EVENTS, minutes=minutes)
     given = messages(events) if as_json else batches(events)
-    blocks = [in_new_process(given, events.n) for _ in range(BLOCKS_OF_JSON if as_json else BLOCKS)]
-    cells = [f"{statistics.mean(part):.0f}" for side in zip(*blocks, strict=True) for part in zip(*side, strict=True)]
-    ratios = [having / without for (without, _), (having, _) in blocks]
-    error = statistics.stdev(ratios) / len(ratios) ** 0.5
-    return [*cells, f"{statistics.mean(ratios):.3f}", f"{error:.3f}"]
+    return cells(run, (given, False), (given, True), events.n, BLOCKS_OF_JSON if as_json else BLOCKS)
 
 
 def main() -> None:
     """Prints the table."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(
-        "| 3 versions, 20 slice values, impressions a minute | user ns an impression without | system | "
-        "user with comparisons | system, with | ratio of user | standard error | limit |"
-    )
+    on_one_core()
+    print(f"| 3 versions, 20 slice values, impressions a minute | {HEAD} limit |")
     print("|---|---|---|---|---|---|---|---|")
     for minutes in MINUTES:
-        print(f"| {EVENTS // minutes:,} | {' | '.join(row(minutes))} | {LIMIT} |", flush=True)
+        print(f"| {EVENTS // minutes:,} | {row(minutes)} | {LIMIT} |", flush=True)
     minutes = MINUTES[0]
-    print(f"| {EVENTS // minutes:,}, from JSON | {' | '.join(row(minutes, as_json=True))} | {LIMIT} |", flush=True)
+    print(f"| {EVENTS // minutes:,}, from JSON | {row(minutes, as_json=True)} | {LIMIT} |", flush=True)

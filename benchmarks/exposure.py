@@ -13,13 +13,13 @@ import numpy as np
 from benchmarks import ranking
 from benchmarks.compare import name_everything
 from benchmarks.events import Events
+from benchmarks.paired import BLOCKS, HEAD, Took, cells, on_one_core, took
 from streameval.events.batch import Batch
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.testing import readers_see
 
 EVENTS = 1_500_000
-ROUNDS = 7
 LIMITS = {"exposure": 1.05, "strata": 1.0, "lists": 1.05}
 
 
@@ -44,46 +44,34 @@ def batches(events: Events, requests: bool) -> tuple[list[Batch], list[Batch]]:
     return without, having
 
 
-def seconds(events: Events, given: Sequence[Batch], config: Settings) -> float:
-    """Processor time of all threads, s."""
+def run(given: Sequence[Batch], config: Settings) -> Took:
+    """Takes batches through the loop."""
     pipeline = Pipeline(config, time.time)
-    name_everything(pipeline, events)
+    name_everything(pipeline, Events(1))
     gc.collect()
-    begin = time.process_time()
+    begin = took()
     for number, batch in enumerate(given):
         pipeline.take(batch)
         if number % ranking.SNAPSHOT == ranking.SNAPSHOT - 1:
             readers_see(pipeline, with_history=False)
     pipeline.finish()
     readers_see(pipeline, with_history=False)
-    return time.process_time() - begin
+    return took().since(begin)
 
 
-def main(events_count: int = EVENTS, rounds: int = ROUNDS) -> None:
-    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
+def main(events_count: int = EVENTS, blocks: int = BLOCKS) -> None:
+    """Prints the table."""
+    on_one_core()
     events = Events(events_count)
-    print("| the loop, 3 versions | CPU ns an impression | ratio: best to best (rounds: least, most) | limit |")
-    print("|---|---|---|---|")
+    print(f"| the loop, 3 versions, an impression | {HEAD} limit |")
+    print("|---|---|---|---|---|---|---|---|")
     plain, weighed = batches(events, requests=False)
     off, strata = settings(strata=False, lists=False), settings(strata=True, lists=False)
-    _print(events, rounds, "propensities", "exposure", ((plain, off), (weighed, off)))
-    _print(events, rounds, "strata, beside propensities", "strata", ((weighed, off), (weighed, strata)))
-    plain, weighed = batches(events, requests=True)
+    given, having = batches(events, requests=True)
     lists = settings(strata=False, lists=True)
-    _print(events, rounds, "propensities, lists of 6 to 12 at 3 cuts", "lists", ((plain, lists), (weighed, lists)))
-
-
-def _print(
-    events: Events, rounds: int, name: str, limit: str, runs: Sequence[tuple[Sequence[Batch], Settings]]
-) -> None:
-    for given, config in runs:
-        seconds(events, given[:20], config)  # compile
-    found = [[seconds(events, given, config) for given, config in runs] for _ in range(rounds)]
-    without, having = (min(one[i] for one in found) for i in range(2))
-    ratios = sorted(b / a for a, b in found)
-    each = 1e9 / events.n
-    print(f"| {name}, off | {without * each:.0f} | 1 | |")
-    print(
-        f"| {name}, on | {having * each:.0f} | {having / without:.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f}) | {LIMITS[limit]} |",
-        flush=True,
-    )
+    for name, limit, without, with_it in (
+        ("propensities", "exposure", (plain, off), (weighed, off)),
+        ("strata, beside propensities", "strata", (weighed, off), (weighed, strata)),
+        ("propensities, lists of 6 to 12 at 3 cuts", "lists", (given, lists), (having, lists)),
+    ):
+        print(f"| {name} | {cells(run, without, with_it, events.n, blocks)} | {LIMITS[limit]} |", flush=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ import numpy as np
 
 from benchmarks.compare import name_everything
 from benchmarks.events import Events
+from benchmarks.paired import HEAD, Took, cells, on_one_core, took
 from streameval.events.batch import Batch, Shadow
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
@@ -18,7 +18,6 @@ from streameval.testing import readers_see
 
 EVENTS = 1_500_000
 BATCH = 20_000
-ROUNDS = 7
 LIMIT = 1.15
 MOST_BYTES = 8_000  # of a pane and version
 SNAPSHOT = 30  # batches between two snapshots: a loop with a backlog spends a twentieth of its time on them
@@ -71,19 +70,23 @@ def batches(events: Events, requests: bool) -> list[Batch]:
     return out
 
 
-def seconds(events: Events, given: Sequence[Batch], k: Sequence[int]) -> tuple[float, Pipeline]:
-    """Processor time of all threads, s."""
+def run(given: Sequence[Batch], k: Sequence[int]) -> Took:
+    """Takes batches through the loop."""
+    begin, _ = took(), through(given, k)
+    return took().since(begin)
+
+
+def through(given: Sequence[Batch], k: Sequence[int]) -> Pipeline:
+    """The loop at its end."""
     pipeline = Pipeline(settings(k), time.time)
-    name_everything(pipeline, events)
-    gc.collect()
-    begin = time.process_time()
+    name_everything(pipeline, Events(1))
     for number, batch in enumerate(given):
         pipeline.take(batch)
         if number % SNAPSHOT == SNAPSHOT - 1:
             readers_see(pipeline, with_history=False)
     pipeline.finish()
     readers_see(pipeline, with_history=False)
-    return time.process_time() - begin, pipeline
+    return pipeline
 
 
 def bytes_a_pane(pipeline: Pipeline) -> float:
@@ -95,29 +98,12 @@ def bytes_a_pane(pipeline: Pipeline) -> float:
 
 
 def main() -> None:
-    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
+    """Prints the table."""
+    on_one_core()
     events = Events(EVENTS)
-    print(
-        "| the loop, 3 versions, 3 cuts | CPU ns an impression | ratio: best to best (rounds: least, most) | limit | bytes of a pane and version | limit |"
-    )
-    print("|---|---|---|---|---|---|")
+    print(f"| the loop, 3 versions, 3 cuts, an impression | {HEAD} limit | bytes of a pane and version | limit |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for name, requests in (("lists of 6 to 12", True), ("without request ids", False)):
         given = batches(events, requests)
-        for k in (K, ()):
-            seconds(events, given[:20], k)  # compile
-        rounds, size = [], 0.0
-        for number in range(ROUNDS):
-            took = {}
-            for k in ((), K) if number % 2 == 0 else (K, ()):
-                took[k], pipeline = seconds(events, given, k)
-                size = bytes_a_pane(pipeline) if k else size
-                del pipeline  # so that the next run finds the same free memory
-            rounds.append((took[()], took[K]))
-        without, with_them = map(min, zip(*rounds, strict=True))
-        ratios = sorted(b / a for a, b in rounds)
-        each = 1e9 / events.n
-        print(f"| {name}, off | {without * each:.0f} | 1 | | | |")
-        print(
-            f"| {name}, on | {with_them * each:.0f} | {with_them / without:.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f}) | {LIMIT} "
-            f"| {size:.0f} | {MOST_BYTES} |"
-        )
+        found, size = cells(run, (given, ()), (given, K), events.n), bytes_a_pane(through(given, K))
+        print(f"| {name} | {found} | {LIMIT} | {size:.0f} | {MOST_BYTES} |", flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,14 @@ import numpy as np
 
 from benchmarks.compare import name_everything
 from benchmarks.events import Events
-from benchmarks.exposure import seconds
+from benchmarks.exposure import run
+from benchmarks.paired import BLOCKS, HEAD, cells, on_one_core
 from streameval.events.batch import Batch
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 
 EVENTS = 2_000_000
 BATCH = 20_000
-ROUNDS = 9
 LIMIT = 1.05
 
 
@@ -46,23 +45,17 @@ def batches(events: Events) -> tuple[list[Batch], list[Batch]]:
     return plain, weighed
 
 
-def main(events_count: int = EVENTS, rounds: int = ROUNDS) -> None:
-    """Prints the table. Rounds alternate, and ratios are of the best rounds: disturbances only ever add time."""
+def main(events_count: int = EVENTS, blocks: int = BLOCKS) -> None:
+    """Prints the table."""
+    on_one_core()
     events = Events(events_count)
     plain, weighed = batches(events)
-    runs: Sequence[tuple[str, list[Batch], Settings]] = (
-        ("all of the traffic", plain, settings({})),
+    everything = plain, settings({})
+    print(f"| the loop, one version, against all of the traffic, an impression | {HEAD} limit |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, given, config in (
         ("`negatives = 0.1`", plain, settings({"negatives": 0.1})),
         ("`weights = true`, none given", plain, settings({"weights": True})),
         ("`weights = true`, 5 to 50", weighed, settings({"weights": True})),
-    )
-    for _, given, config in runs:
-        seconds(events, given[:20], config)  # compile
-    found = [[seconds(events, given, config) for _, given, config in runs] for _ in range(rounds)]
-    print("| the loop, one version | CPU ns an impression | ratio: best to best (rounds: least, most) | limit |")
-    print("|---|---|---|---|")
-    for i, (name, _, _) in enumerate(runs):
-        best, ratios = min(one[i] for one in found), sorted(one[i] / one[0] for one in found)
-        ratio = best / min(one[0] for one in found)
-        spread = f"{ratio:.3f} ({ratios[0]:.3f}, {ratios[-1]:.3f})" if i else "1"
-        print(f"| {name} | {best * 1e9 / events.n:.0f} | {spread} | {LIMIT if i else ''} |", flush=True)
+    ):
+        print(f"| {name} | {cells(run, everything, (given, config), events.n, blocks)} | {LIMIT} |", flush=True)
