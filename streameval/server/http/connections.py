@@ -50,14 +50,13 @@ class Listener(socket.socket):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if files != resource.RLIM_INFINITY:
-            self.most = min(self.most, max(_LEAST, files - _OTHER_FILES))
+        self.room = sys.maxsize if files == resource.RLIM_INFINITY else max(_LEAST, files - _OTHER_FILES)
         self._accepted: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def accept(self) -> tuple[socket.socket, Any]:
         """The next connection. Raises ConnectionAbortedError, which asyncio passes over, for one too many."""
         connection, address = super().accept()
-        if sum(known.fileno() != -1 for known in self._accepted) >= self.most:
+        if sum(known.fileno() != -1 for known in self._accepted) >= min(self.most, self.room):
             connection.close()
             raise ConnectionAbortedError
         self._accepted.add(connection)

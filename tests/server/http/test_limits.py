@@ -225,6 +225,7 @@ def test_connections_beyond_the_limit_are_told_503_and_still_more_are_hung_up_on
     more = [connect(server) for _ in range(2)]
     refused = connect(server)
     assert everything(refused) == b""
+    assert len(server._server.server_state.connections) >= 2  # those before it are not hung up on, as all are in time
     for connection in [*held, *more, refused]:
         connection.close()
     while server._server.server_state.connections:
@@ -281,7 +282,7 @@ def test_where_few_files_may_be_open_there_are_few_connections(files: int, most:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
     try:
         with connections.Listener() as listener:
-            assert listener.most == most
+            assert min(listener.most, listener.room) == most
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
