@@ -277,14 +277,11 @@ def test_a_crash_over_the_wire_is_a_problem_and_the_log_does_not_quote_it(publis
 
 
 @pytest.mark.parametrize(("files", "most"), [(64, 8), (128, 28), (1024, 320)])
-def test_where_few_files_may_be_open_there_are_few_connections(files: int, most: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-    try:
-        with connections.Listener() as listener:
-            assert min(listener.most, listener.room) == most
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def test_where_few_files_may_be_open_there_are_few_connections(monkeypatch, files: int, most: int) -> None:
+    # not set for real: this process may have more open
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    with connections.Listener() as listener:
+        assert min(listener.most, listener.room) == most
 
 
 @pytest.mark.parametrize("streamed", [True, False])
