@@ -42,13 +42,8 @@ class Commits:
 
     def close(self) -> None:
         """Commits the rest, unless its letters cannot be stored now: then these events will be read again."""
-        if self._stored is not None:
-            wait([self._stored])
-            self._end(self._stored)
-        if self._counted:
-            stored = self._begin()
-            wait([stored])
-            self._end(stored)
+        if (self._stored is None or self._awaited(self._stored)) and self._counted:
+            self._awaited(self._begin())
         self._thread.close(0.0)
 
     def _begin(self) -> Future[None]:
@@ -56,12 +51,18 @@ class Commits:
         self._stored = self._thread.submit(self._letters.flush, STORED_SECONDS)
         return self._stored
 
-    def _end(self, stored: Future[None]) -> None:
+    def _awaited(self, stored: Future[None]) -> bool:
+        wait([stored])
+        return self._end(stored)
+
+    def _end(self, stored: Future[None]) -> bool:
+        """Commits what waits, if its letters are stored; returns whether they are."""
         self._stored = None
         try:
             stored.result()
         except SourceError as error:
             log.warning("offsets not committed: %s", error)
             self._counted = self._waiting | self._counted
-        else:
-            self._source.commit(self._waiting)
+            return False
+        self._source.commit(self._waiting)
+        return True
