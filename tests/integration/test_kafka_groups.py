@@ -191,6 +191,26 @@ def test_messages_deleted_while_they_wait_to_be_read_are_counted(real_lab, impre
         reader.close()
 
 
+def test_a_pause_loses_nothing_of_what_the_client_has_fetched_one_by_one(real_lab, impressions):
+    real_lab.create(real_lab.impressions, partitions=1)
+    for event in impressions(0, 20):
+        real_lab.write(real_lab.impressions, [event])  # each a batch of its own, so a record of the client is a message
+    place = (real_lab.impressions, 0)
+    reader = open_reader(real_lab.settings())
+    try:
+        reader.partition_counts([place[0]], PATIENCE)
+        reader.subscribe([place[0]], Anybody(), committed=False)
+        deadline = time.monotonic() + PATIENCE
+        while not (first := reader.poll(0.2, 1)):
+            assert time.monotonic() < deadline
+        reader.pause([place])
+        assert reader.poll(1.0, 100) == []
+        reader.resume([place])
+        assert [*first[0].offsets, *read(reader, 19)] == list(range(20))
+    finally:
+        reader.close()
+
+
 def read(reader, count):
     """The offsets of the next messages."""
     offsets = []

@@ -8,7 +8,6 @@ python-snappy package; gzip, lz4 and zstd need nothing more.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -37,6 +36,7 @@ log = logging.getLogger(__name__)
 
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
 REJOIN_PATIENCE = 30.0  # seconds that a rebalance may take before the group is joined again
+EVERYTHING = 2**31  # messages, more than a client holds
 _ASK_MS = int(ASK_TIMEOUT * 1_000)
 CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to confirm our membership
 
@@ -171,7 +171,7 @@ class KafkaPythonReader(GroupReader):
         The client's buffer is moved into ours first: kafka-python 3.0.12 sets a half-read fetch of a paused partition
         aside, and after `resume` may never return to it, while that partition is not fetched either.
         """
-        self._receive(0.0, sys.maxsize)
+        self._receive(0.0, EVERYTHING)
         self._paused |= set(places)
         self._consumer.pause(*self._still_given(self._paused))
 
