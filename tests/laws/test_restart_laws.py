@@ -116,7 +116,7 @@ def report(pipeline: Pipeline) -> dict:
     seed=st.integers(0, 1 << 32),
 )
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=(Phase.reuse, Phase.generate)
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=(Phase.reuse, Phase.generate)
 )  # examples are slow: to make them smaller takes longer than to understand them
 def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run(
     weighting: str,

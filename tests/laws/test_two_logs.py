@@ -193,7 +193,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @example(weighting="impressions", over=False, ahead=[0.1], sizes=[30, 150], silences=0.1, kills=0.0, seed=0)
 # examples are slow: to make them smaller takes longer than to understand them
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=13, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate))
 def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
     weighting: str,
     over: bool,
