@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,23 +26,21 @@ from streameval.settings.tree import ConfigError, Files
 from streameval.sources import object_store
 from streameval.sources.ahead import Lookahead, ahead
 from streameval.sources.file_format import format_of_file
+from streameval.sources.file_rows import Decoded, FileRows
 from streameval.sources.formats import lines as json_lines
 from streameval.sources.formats.arrow_column import SchemaError
-from streameval.sources.formats.cell_spans import NotPlainError, TextRows
 from streameval.sources.formats.csv import CsvReader, Rows
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.line_text import Lines
 from streameval.sources.formats.lines import LineRun
-from streameval.sources.formats.mapped_lines import MappedLines
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
 from streameval.sources.packed import CountedFile, unpacked
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
+from streameval.sources.protocol import DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last one: from column names
-_Read = tuple[Batch, Sequence[DeadLetter]]  # a batch, and the dead letters that belong to it
 _MOST_BYTES = 256 << 20  # bytes of lines in a batch: with longer lines it has fewer than `max_events`
 
 
@@ -74,10 +71,7 @@ class FileSource(Source):
         self._done_bytes = 0
         self._at: CountedFile | None = None
         self._shared = shared
-        self._seen: dict[str, None] = {}  # names of mapped JSON fields
-        self._rows = 0  # of all files so far: `row = true` numbers them continuously, so that no two files share an id
-        self._refused: Counter[str] = Counter()  # dead letters that no batch has counted yet
-        self._bad: list[DeadLetter] = []  # letters that have not been passed on with a batch yet
+        self._rows = FileRows(decoder, self._map)
         self._read = self._read_all()
         self._lookahead = Lookahead()
         self._decoding = ThreadPoolExecutor(1, "decoding")
@@ -136,7 +130,7 @@ class FileSource(Source):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _delivered(self, steps: Iterator[_Read]) -> Iterator[Batch]:
+    def _delivered(self, steps: Iterator[Decoded]) -> Iterator[Batch]:
         """Yields the batches after writing their dead letters; if there is none, the source is finished."""
         some = False
         try:
@@ -145,11 +139,11 @@ class FileSource(Source):
                 self._sink.write(letters)
                 yield replace(batch, shared=self._shared)
         except SourceError:
-            self._sink.write(self._bad)
+            self._sink.write(self._rows.letters_left())
             raise
         self.finished = not some
 
-    def _read_all(self) -> Generator[_Read]:
+    def _read_all(self) -> Generator[Decoded]:
         for path, kind, size in zip(self._paths, self._formats, self._sizes, strict=True):
             try:
                 with object_store.opened(path) as file:
@@ -172,28 +166,11 @@ class FileSource(Source):
                 raise SourceError(f"{object_store.address(path)}: {error}") from None
             self._at = None
             self._done_bytes += size
-        if self._refused:
-            yield self._emit(self._no_events(), ())
+        rest = self._rows.rest()
+        if rest is not None:
+            yield rest
 
-    def _refuse(self, path: Path, bad: Sequence[tuple[int, bytes, Rejection]]) -> None:
-        """Sends events that never reach the decoder to the dead letters with the next batch."""
-        self._bad += [
-            DeadLetter(value, *problem, object_store.address(path), 0, number) for number, value, problem in bad
-        ]
-        self._refused.update(problem[0] for _, _, problem in bad)
-
-    def _no_events(self) -> Batch:
-        return self._decoder.messages([], [], topic=("",), partition=0, offsets=[], format="json", shared=True)[0]
-
-    def _emit(self, batch: Batch, letters: Sequence[DeadLetter]) -> _Read:
-        if self._refused:
-            invalid = dict(self._refused + Counter(batch.invalid))
-            self._refused.clear()
-            batch = replace(batch, invalid=invalid)
-        bad, self._bad = self._bad, []
-        return batch, [*bad, *letters]
-
-    def _read_lines(self, path: Path) -> Iterator[_Read]:
+    def _read_lines(self, path: Path) -> Iterator[Decoded]:
         held: list[Lines] = []
         numbers: list[NDArray[np.int64]] = []  # of the held lines
         count = size = 0  # held lines, their bytes
@@ -203,7 +180,7 @@ class FileSource(Source):
         for run in _up_to_fault(runs, faults):
             if run.size:
                 what = f"{run.size} bytes: longer than kafka.max_message = {longest}"
-                self._refuse(path, [(run.first, run.lines[0], ("too_large", "", what))])
+                self._rows.refuse(path, [(run.first, run.lines[0], ("too_large", "", what))])
                 continue
             kept = np.flatnonzero(~run.lines.blank())
             held.append(run.lines if kept.size == len(run.lines) else run.lines.take(kept))
@@ -211,57 +188,15 @@ class FileSource(Source):
             count, size = count + kept.size, size + int(held[-1].sizes.sum())
             while count >= most or size > _MOST_BYTES:
                 lines, own = Lines.joined(held), np.concatenate(numbers)
-                yield self._decode_lines(path, lines[:most], own[:most])
+                yield self._rows.json(path, lines[:most], own[:most])
                 held, numbers = [lines[most:]], [own[most:]]
                 count, size = len(held[0]), int(held[0].sizes.sum())
         if count:
-            yield self._decode_lines(path, Lines.joined(held), np.concatenate(numbers))
+            yield self._rows.json(path, Lines.joined(held), np.concatenate(numbers))
         if faults:
             raise faults[0]
 
-    def _decode_lines(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read:
-        if not self._map.active:
-            return self._emit(
-                *self._decoder.messages(
-                    lines,
-                    np.zeros(len(lines), np.int8),
-                    topic=(object_store.address(path),),
-                    partition=0,
-                    offsets=numbers,
-                    format="json",
-                    shared=True,
-                )
-            )
-        read = self._decode_members(path, lines, numbers) if self._decoder.reads_cells else None
-        if read is not None:
-            return read
-        table, places, problems = json_lines.objects(lines, self._seen)
-        self._refuse(path, [(int(numbers[i]), lines[i], problem) for i, problem in problems.items()])
-        if not places:
-            return self._emit(self._no_events(), ())
-        self._see(table.column_names)
-        at = np.array(places, np.int64)
-        return self._decode_table(path, table, numbers[at], lines.take(at))
-
-    def _see(self, names: Sequence[str]) -> None:
-        """Remembers the names of fields of lines."""
-        for name in names:
-            if len(self._seen) < json_lines.MOST_FIELDS:
-                self._seen.setdefault(name)
-
-    def _decode_members(self, path: Path, lines: Lines, numbers: NDArray[np.int64]) -> _Read | None:
-        """Returns a batch of mapped JSON lines, without an object per line; None if some need one."""
-        try:
-            rows = MappedLines(lines, numbers)
-        except NotPlainError:
-            return None
-        if not len(rows):
-            return None
-        self._see(rows.names)
-        rows.has_also(self._seen)
-        return self._decode_cells(path, rows)
-
-    def _read_csv(self, path: Path) -> Iterator[_Read]:
+    def _read_csv(self, path: Path) -> Iterator[Decoded]:
         held: list[Rows] = []
         count = size = 0  # held rows, their bytes
         for rows in self._csv(path):
@@ -271,52 +206,20 @@ class FileSource(Source):
                     "the first line names none of the columns that are wanted; write a header line, or set "
                     "files.columns.header or files.columns.delimiter"
                 )
-            self._refuse(path, rows.bad)
+            self._rows.refuse(path, rows.bad)
             held.append(rows)
             count, size = count + len(rows), size + int(rows.lines.sizes.sum())
             while count >= self._max_events or size > _MOST_BYTES:
                 whole = Rows.joined(held)
-                yield self._decode_csv(path, whole[: self._max_events])
+                yield self._rows.csv(path, whole[: self._max_events])
                 held = [whole[self._max_events :]]
                 count, size = len(held[0]), int(held[0].lines.sizes.sum())
         if count:
-            yield self._decode_csv(path, Rows.joined(held))
+            yield self._rows.csv(path, Rows.joined(held))
 
-    def _decode_csv(self, path: Path, rows: Rows) -> _Read:
-        read = self._decode_cells(path, rows) if self._decoder.reads_cells else None
-        return read or self._decode_table(path, rows.table, rows.numbers, rows.lines)
-
-    def _decode_cells(self, path: Path, rows: TextRows) -> _Read | None:
-        """Returns a batch of rows of text; None if they must be read as a table, which also reports faults of columns."""
-        try:
-            batch, letters = self._decoder.cells(rows, self._map, self._rows, topic=object_store.address(path))
-        except (NotPlainError, ConfigError, SchemaError):
-            return None
-        self._rows += len(rows)
-        self._refuse(path, rows.bad)
-        values = [rows.lines[letter.offset] for letter in letters]
-        return self._emit(batch, _whole(letters, values, rows.numbers))
-
-    def _read_tables(self, path: Path, kind: str) -> Iterator[_Read]:
+    def _read_tables(self, path: Path, kind: str) -> Iterator[Decoded]:
         for table, numbers in rebatched(self._tables(path, kind), self._max_events):
-            yield self._decode_table(path, table, numbers, None)
-
-    def _decode_table(self, path: Path, table: pa.Table, numbers: NDArray[np.int64], lines: Lines | None) -> _Read:
-        """Returns a batch of the table's rows; dead letters carry the rows as they were in the file, from `lines` if it
-        is text.
-        """
-        mapped = self._map.apply(table, self._rows)
-        self._rows += table.num_rows
-        batch, letters = self._decoder.table(
-            mapped,
-            topic=object_store.address(path),
-            partition=0,
-            first_offset=0,
-            text=lines is not None or self._map.active,
-        )
-        rows = [letter.offset for letter in letters]
-        values = rows_as_json(table, rows) if lines is None else [lines[row] for row in rows]
-        return self._emit(batch, _whole(letters, values, numbers))
+            yield self._rows.table(path, table, numbers, None)
 
     def _tables(self, path: Path, kind: str) -> Iterator[tuple[pa.Table, NDArray[np.int64]]]:
         """Yields (rows, their numbers in the file)."""
@@ -330,8 +233,9 @@ class FileSource(Source):
             number += table.num_rows
             if bad:
                 what: Rejection = ("malformed", "", "a text is not UTF-8")
-                self._refuse(
-                    path, [(int(numbers[i]), row, what) for i, row in zip(bad, rows_as_json(table, bad), strict=True)]
+                self._rows.refuse(
+                    path,
+                    [(int(numbers[i]), row, what) for i, row in zip(bad, rows_as_json(table, bad), strict=True)],
                 )
             good = np.delete(np.arange(table.num_rows), bad)
             yield table.take(good) if bad else table, numbers[good]
@@ -383,11 +287,3 @@ def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[L
         yield from runs
     except _READ_ERRORS as error:
         faults.append(error)
-
-
-def _whole(letters: Sequence[DeadLetter], values: Sequence[bytes], numbers: NDArray[np.int64]) -> list[DeadLetter]:
-    """Converts letters of a batch's rows to those of the file's; `values`: the rows as they were there."""
-    return [
-        replace(letter, value=value, offset=int(numbers[letter.offset]))
-        for letter, value in zip(letters, values, strict=True)
-    ]
