@@ -98,12 +98,15 @@ def batches(catalog: Catalog, seed: int = 0) -> list[Batch]:
 
 
 def know(history: PairHistory, given: Sequence[Batch]) -> None:
-    """Adds the labels of the day before: these hours, repeated."""
+    """Adds the labels of the day before: these hours, repeated. The tables of the hour before are there, too, as in a stream
+    that has run for a day: only after a restart are tables made of all hours anew.
+    """
     for hours in range(HOURS, DAY + HOURS, HOURS):
         for batch in given:
             rows, final = batch.impressions, batch.impressions.ts - hours * HOUR
             clicked = np.isin(rows.id, batch.clicks.id).astype(np.int8)
             history.add(keys_of(rows, SLOTS), clicked, final, groups_of(rows.user))
+    history.at(FIRST // HOUR - 1)
 
 
 def run(given: Sequence[Batch], auctions: bool, day: bool) -> Took:

@@ -23,24 +23,27 @@ _LEAST_REST = 0.1  # smallest share of a pair's history left without a group of 
 
 @numba.njit(cache=True, nogil=True)
 def counts_of(entries: Hour, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
-    """Returns (counts by pair and position; impressions and clicks by group, [slots, USER_GROUPS, 2])."""
+    """Returns (counts by pair and position; impressions and clicks by group, [slots, USER_GROUPS, 2]).
+
+    Without branches: whether an entry is of the pair and position before it is unpredictable.
+    """
     keys, shown, clicked = entries
-    of_groups, room = np.zeros((slots * USER_GROUPS, 2), np.int64), keys.size
+    of_groups, room, one = np.zeros(slots * USER_GROUPS * 2, np.int64), keys.size, np.uint64(1)
     indptr, position = np.zeros(room + 1, np.int64), np.empty(room, np.int64)
     impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
-    pairs, n, before = 0, 0, ~np.uint64(0)
-    for e in range(keys.size):
+    pairs, n, before = np.uint64(0), np.uint64(0), ~np.uint64(0)
+    some, some_clicks = np.int64(0), np.int64(0)
+    for e in range(np.uint64(keys.size)):
         at, place = keys[e] >> np.uint64(GROUP_BITS), keys[e] & np.uint64((1 << PLACE_BITS) - 1)
-        of_groups[place, 0] += shown[e]
-        of_groups[place, 1] += clicked[e]
-        pairs += e == 0 or at >> np.uint64(POSITION_BITS) != before >> np.uint64(POSITION_BITS)
-        if e == 0 or at != before:
-            position[n], impressions[n], clicks[n] = at & np.uint64((1 << POSITION_BITS) - 1), 0, 0
-            n += 1
-        impressions[n - 1] += shown[e]
-        clicks[n - 1] += clicked[e]
-        indptr[pairs], before = n, at
-    counts = PairCounts(indptr[: pairs + 1], position[:n], impressions[:n], clicks[:n])  # fresh memory takes long
+        of_groups[place + place] += shown[e]
+        of_groups[place + place + one] += clicked[e]
+        pairs += np.uint64(at >> np.uint64(POSITION_BITS) != before >> np.uint64(POSITION_BITS))
+        same = np.int64(at == before)
+        n += np.uint64(1 - same)
+        some, some_clicks = some * same + np.int64(shown[e]), some_clicks * same + np.int64(clicked[e])
+        position[n - one], impressions[n - one] = at & np.uint64((1 << POSITION_BITS) - 1), some
+        clicks[n - one], indptr[pairs], before = some_clicks, n, at
+    counts = PairCounts(indptr[: pairs + one], position[:n], impressions[:n], clicks[:n])  # fresh memory takes long
     return counts, of_groups.reshape((slots, USER_GROUPS, 2))
 
 
