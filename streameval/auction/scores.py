@@ -1,7 +1,4 @@
-"""Scores in the order in which candidates are arranged: a row for every series that has scored them.
-
-Mostly the same series have scored all the rows of a part, so what they are is looked up once, not by row.
-"""
+"""Scores in the order in which candidates are arranged: a row for every series that has scored them."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ def scores_of(
     number[codes] = np.arange(codes.size)
     score, scored = np.empty((codes.size, places)), np.zeros(codes.size, np.bool_)
     for part, at in zip(parts, to, strict=True):
-        columns = _shadow(part), part.series, part.pclick, at, number, scored, score
-        if not (_write_alike(*columns) or _write_scores(*columns)):
+        if not _write_scores(_shadow(part), part.series, part.pclick, at, number, scored, score):
             return None
     return score if bool(scored.all()) else None
 
@@ -61,53 +57,6 @@ def _mark_series(
         if indptr.size:
             for k in range(indptr[row], indptr[row + 1]):
                 scored[series[k]] = True
-
-
-@numba.njit(cache=True)
-def _write_alike(
-    shadow: Shadow,
-    own: NDArray[np.int32],
-    p: NDArray[np.float64],
-    to: NDArray[np.int64],
-    number: NDArray[np.int64],
-    scored: NDArray[np.bool_],
-    score: NDArray[np.float64],
-) -> bool:
-    """Does the same as `_write_scores` if the same series have scored every row, in the same order, and no others than
-    all that have numbers: in a third of the time, because nothing is looked up by row. Returns False if not.
-    """
-    indptr, series, pclick = shadow
-    rows, flat, places = np.uint64(to.size), score.ravel(), np.uint64(score.shape[1])
-    if indptr.size == 0 or rows == 0:
-        return False
-    first, many = np.uint64(indptr[0]), np.uint64(indptr[1] - indptr[0])
-    odd, placed = np.int64(many + np.uint64(1) != np.uint64(score.shape[0])), np.int64(0)
-    for row in range(rows):
-        odd |= np.int64(np.isnan(p[row])) | np.int64(own[row] != own[0])
-        odd |= np.int64(np.uint64(indptr[row + np.uint64(1)]) != first + (row + np.uint64(1)) * many)
-        placed |= np.int64(to[row] >= 0)
-    if odd != 0 or placed == 0:
-        return False
-    for k in range(first + many, first + rows * many):
-        odd |= np.int64(series[k] != series[k - many])
-    codes, found = np.append(series[first : first + many], own[0]), np.zeros(score.shape[0], np.bool_)
-    for code in codes:
-        if code >= number.size or number[code] < 0:
-            return False
-        found[number[code]] = True
-    if odd != 0 or not found.all():
-        return False
-    scored[:] = True
-    for k in range(many):
-        start, at = np.uint64(number[codes[k]]) * places, first + k
-        for row in range(rows):
-            if to[row] >= 0:
-                flat[start + np.uint64(to[row])] = pclick[at + row * many]
-    start = np.uint64(number[own[0]]) * places
-    for row in range(rows):
-        if to[row] >= 0:
-            flat[start + np.uint64(to[row])] = p[row]
-    return True
 
 
 @numba.njit(cache=True)
