@@ -6,6 +6,7 @@ all, the list is counted a second time in the order of the positions.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numba
@@ -65,15 +66,14 @@ class _Cuts(NamedTuple):
 
 
 class _UserRows(NamedTuple):
-    """Rows of `Averages`, one per list and series, if they are needed; the first `n`[0] are in use."""
+    """Rows of `Averages`, at most one per list and series, if they are needed: series by series."""
 
     term: NDArray[np.int64]
     per: NDArray[np.float64]
     kind: NDArray[np.int64]
     of: NDArray[np.int64]  # list
-    series: NDArray[np.int32]
     cells: NDArray[np.int64]
-    n: NDArray[np.int64]
+    end: NDArray[np.int64]  # of each series' rows so far
 
 
 class RankingSums:
@@ -108,25 +108,25 @@ class RankingSums:
         series = int(rankings.series.max(initial=-1)) + 1
         if series > self._sums.shape[0]:
             self._sums = np.zeros((series, self._places.size), np.int64)
-        rows = self._user_rows(rankings.series.size)
-        slot = None if self._averages is None else board.users.slots(user)
+        rows = self._user_rows(rankings.series)
+        panes, ends = [], [rows.end.copy()]
         for number, some in ranked.by_pane():
-            rows.n[0] = 0
             _sum_lists(some, ranked.lists.begin, rankings, group, items, self._cuts, rows, sign=sign, sums=self._sums)
             board.overall.add(number, self._drain())
-            if slot is not None:
-                _add_users(board, number, slot, rows)
+            panes.append(number)
+            ends.append(rows.end.copy())
+        if self._averages is not None:
+            _add_users(board, board.users.slots(user), rows, panes, ends)
 
-    def _user_rows(self, most: int) -> _UserRows:
-        """Returns buffers for rows of users."""
+    def _user_rows(self, series: NDArray[np.int32]) -> _UserRows:
+        """Returns buffers for rows of users, at most one for each of `series`."""
         of = self._averages
-        n = np.zeros(1, np.int64)
         if of is None:
             none = np.empty(0, np.int64)
-            return _UserRows(none, np.empty(0), none, none, np.empty(0, np.int32), np.empty((0, 0), np.int64), n)
+            return _UserRows(none, np.empty(0), none, none, np.empty((0, 0), np.int64), none)
         term, per, kind = np.array(of.term, np.int64), np.array(of.per, np.float64), np.array(of.kinds, np.int64)
-        cells = np.empty((most, of.cells), np.int64)
-        return _UserRows(term, per, kind, np.empty(most, np.int64), np.empty(most, np.int32), cells, n)
+        cells, begin = np.empty((series.size, of.cells), np.int64), np.cumsum(np.bincount(series + 1))[:-1]
+        return _UserRows(term, per, kind, np.empty(series.size, np.int64), cells, begin)
 
     def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
         """Returns the undiscounted gain of every impression in NDCG."""
@@ -146,13 +146,20 @@ class RankingSums:
         )
 
 
-def _add_users(board: Scoreboard, pane: int, slot: NDArray[np.int32], rows: _UserRows) -> None:
-    """Adds each series' rows to its users; `slot`: of each list's user."""
-    n = int(rows.n[0])
-    of = slot[rows.of[:n]]
-    for one in np.unique(rows.series[:n]).tolist():
-        on = rows.series[:n] == one
-        board.users.add_lists(pane, one, of[on], rows.cells[:n][on])
+def _add_users(
+    board: Scoreboard, slot: NDArray[np.int32], rows: _UserRows, panes: list[int], ends: list[NDArray[np.int64]]
+) -> None:
+    """Adds each series' rows to its users. `slot`: of each list's user; `ends`: of the rows of each series, before panes and
+    after each of them.
+    """
+    for one in np.flatnonzero(ends[-1] > ends[0]).tolist():
+        cuts = pairwise(int(end[one]) for end in ends)
+        parts = {
+            pane: (slot[rows.of[a:b]], rows.cells[a:b].copy())  # panes are forgotten one by one
+            for pane, (a, b) in zip(panes, cuts, strict=True)
+            if a < b
+        }
+        board.users.add_lists(one, parts)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -211,8 +218,8 @@ def _add_row(
     rows: _UserRows, one: int, series: int, clicks: int, terms: NDArray[np.float64], gained: bool, sign: int
 ) -> None:
     """Writes the row of a list's user; without clicks, `terms` are those of another list."""
-    term, per, kind, of, of_series, cells, n = rows
-    i = n[0]
+    term, per, kind, of, cells, end = rows
+    i = end[series]
     some = False
     for c in range(kind.size):
         counts = (1, int(clicks > 0), int(gained), clicks)
@@ -221,8 +228,8 @@ def _add_row(
     for c in range(term.size):
         cells[i, kind.size + c] = sign * fixed(terms[term[c]] / per[c]) if clicks else 0
     if some:
-        of[i], of_series[i] = one, series
-        n[0] += 1
+        of[i] = one
+        end[series] += 1
 
 
 @numba.njit(inline="always")
