@@ -18,6 +18,9 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.sketches.blocks import blocks_of, fixed
 from streameval.sketches.layout import Layout
 from streameval.sketches.list_cells import (
+    BY_CLICKED,
+    BY_CLICKS,
+    BY_GAINED,
     CUT_CELLS,
     GAINED,
     GROUP_SHIFT,
@@ -186,6 +189,8 @@ def _sum_lists(
     room, place, terms = click_room(most, k.size), np.empty(most), np.zeros(TERMS_A_CUT * k.size + 2)
     flat, width = sums.ravel(), sums.shape[1]  # a view; taking one row at a time would cost as much as the sums
     by_user = rows.term.size > 0
+    counts = np.ones(4, np.int64)  # by kind of denominator
+    of_row, rows_end = rows.of, rows.end
     for one in some:
         a, n, at = begin[one], begin[one + 1] - begin[one], group[one] * LIST_CELLS
         clicks, best = 0, 0.0
@@ -201,7 +206,11 @@ def _sum_lists(
                 flat[cell + at + LIST_CLICKS] += sign * clicks
                 _add_terms(flat, cell, group[one], terms, graded and best > 0.0, sign)
             if by_user:
-                _add_row(rows, one, series[e], clicks, terms, best > 0.0, sign)
+                counts[BY_CLICKED], counts[BY_GAINED], counts[BY_CLICKS] = clicks > 0, best > 0.0, clicks
+                of_user = rows_end[series[e]]
+                if _add_row(rows, of_user, counts, clicks > 0, terms, sign):
+                    of_row[of_user] = one
+                    rows_end[series[e]] += 1
         if clicks and position.size and server[one] >= 0:
             known = True
             for i in range(n):
@@ -213,23 +222,19 @@ def _sum_lists(
                 _add_shown(flat, server[one] * width, group[one], terms, graded and best > 0.0, sign)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(inline="always")
 def _add_row(
-    rows: _UserRows, one: int, series: int, clicks: int, terms: NDArray[np.float64], gained: bool, sign: int
-) -> None:
-    """Writes the row of a list's user; without clicks, `terms` are those of another list."""
-    term, per, kind, of, cells, end = rows
-    i = end[series]
+    rows: _UserRows, i: int, counts: NDArray[np.int64], clicked: bool, terms: NDArray[np.float64], sign: int
+) -> bool:
+    """Writes the i-th row, of a list with these `counts`; returns whether it has anything. Without clicks, `terms` are those of another list."""
+    term, per, kind, _, cells, _ = rows
     some = False
     for c in range(kind.size):
-        counts = (1, int(clicks > 0), int(gained), clicks)
         cells[i, c] = sign * counts[kind[c]]
         some = some or cells[i, c] != 0
     for c in range(term.size):
-        cells[i, kind.size + c] = sign * fixed(terms[term[c]] / per[c]) if clicks else 0
-    if some:
-        of[i] = one
-        end[series] += 1
+        cells[i, kind.size + c] = sign * fixed(terms[term[c]] / per[c]) if clicked else 0
+    return some
 
 
 @numba.njit(inline="always")
