@@ -24,22 +24,23 @@ _HALF = 15  # bits; a mean has 30, and its square is summed in three parts
 _LOW = (1 << _HALF) - 1
 # per metric: the number of users that have a mean, the sum of the means, and the parts of the sum of squares
 _USERS, _SUM, _HIGH, _MIDDLE, _SMALL = range(5)
-_Part = tuple[NDArray[np.int32], NDArray[np.int64]]  # slots of users, cells of their rows
+UserRows = tuple[NDArray[np.int32], NDArray[np.int64]]  # slots of users, cells of their rows
 
 
-@numba.njit(cache=True, nogil=True)
-def _count(row: NDArray[np.int64], below: NDArray[np.int64], totals: NDArray[np.int64], sign: int) -> None:
-    """Adds the means of one user to the totals, or subtracts them."""
-    first = row.size - below.size
-    for j in range(below.size):
-        if row[below[j]] > 0:
-            mean = np.int64(np.rint(float(row[first + j]) / float(row[below[j]])))
-            high, low = mean >> _HALF, mean & _LOW
-            totals[j, _USERS] += sign
-            totals[j, _SUM] += sign * mean
-            totals[j, _HIGH] += sign * high * high
-            totals[j, _MIDDLE] += sign * high * low
-            totals[j, _SMALL] += sign * low * low
+@numba.njit(inline="always")
+def _mean(total: int, below: int) -> int:
+    return int(np.rint(float(total) / float(below)))
+
+
+@numba.njit(inline="always")
+def _count(totals: NDArray[np.int64], j: int, mean: int, sign: int) -> None:
+    """Adds the mean of one user to the totals of the j-th metric, or subtracts it."""
+    high, low = mean >> _HALF, mean & _LOW
+    totals[j, _USERS] += sign
+    totals[j, _SUM] += sign * mean
+    totals[j, _HIGH] += sign * high * high
+    totals[j, _MIDDLE] += sign * high * low
+    totals[j, _SMALL] += sign * low * low
 
 
 @numba.njit(cache=True, nogil=True)
@@ -51,12 +52,21 @@ def _apply(
     cells: NDArray[np.int64],
     sign: int,
 ) -> None:
+    width = rows.shape[1]
+    first, flat = width - below.size, rows.ravel()  # a view: taking a row at a time would cost as much as the sums
     for i in range(slot.size):
-        row = rows[slot[i]]
-        _count(row, below, totals, -1)
-        for c in range(row.size):
-            row[c] += sign * cells[i, c]
-        _count(row, below, totals, +1)
+        at = np.int64(np.uint32(slot[i])) * width
+        for j in range(below.size):
+            total, n = cells[i, first + j], cells[i, below[j]]
+            if total == 0 and n == 0:
+                continue  # half of the lists have no click
+            old, before = flat[at + first + j], flat[at + below[j]]
+            if before > 0:
+                _count(totals, j, _mean(old, before), -1)
+            if before + sign * n > 0:
+                _count(totals, j, _mean(old + sign * total, before + sign * n), +1)
+        for c in range(width):
+            flat[at + c] += sign * cells[i, c]
 
 
 class _Rows:
@@ -71,7 +81,7 @@ class _Rows:
     def nbytes(self) -> int:
         return self.rows.nbytes
 
-    def apply(self, part: _Part, sign: int) -> None:
+    def apply(self, part: UserRows, sign: int) -> None:
         slot, cells = part
         top = int(slot.max(initial=-1)) + 1
         if top > len(self.rows):
@@ -109,7 +119,7 @@ class ListUsers:
         self._averages = averages
         self._run = _Rows(averages)
         self._windows = [_Window(length) for length in windows]
-        self._log: dict[int, list[_Part]] = {}
+        self._log: dict[int, list[UserRows]] = {}
         self._log_bytes = 0
         self._first, self._last = 1 << 62, -(1 << 62)  # panes that were ever added to
 
@@ -119,16 +129,17 @@ class ListUsers:
         windows = sum(w.rows.nbytes for w in self._windows if w.rows is not None)
         return self._run.nbytes + windows + self._log_bytes
 
-    def add(self, pane: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
-        """Adds int64[n, cells], signed, to the rows of n users; a user may occur twice."""
-        part = slot, cells
-        parts = self._log.setdefault(pane, [])
-        if len(parts) >= _MERGE_AT:
-            self._merge(pane)
-        parts.append(part)
-        self._log_bytes += _nbytes(part)
-        self._first, self._last = min(self._first, pane), max(self._last, pane)
-        self._run.apply(part, +1)
+    def add(self, parts: Mapping[int, UserRows]) -> None:
+        """Adds, by pane, int64[n, cells], signed, to the rows of n users; a user may occur twice."""
+        for pane, part in parts.items():
+            log = self._log.setdefault(pane, [])
+            if len(log) >= _MERGE_AT:
+                self._merge(pane)
+            log.append(part)
+            self._log_bytes += _nbytes(part)
+            self._first, self._last = min(self._first, pane), max(self._last, pane)
+        slots, cells = zip(*parts.values(), strict=True)
+        self._run.apply((np.concatenate(slots), np.concatenate(cells)), +1)
 
     def means(self, window: int | None, end: int) -> tuple[UserMeans, ...]:
         """Returns the user means by metric, for the run (`window` None) or for a window (index) that ends at pane
@@ -226,11 +237,11 @@ class ListUsers:
             window.applied[pane] = 1
 
 
-def _nbytes(part: _Part) -> int:
+def _nbytes(part: UserRows) -> int:
     return part[0].nbytes + part[1].nbytes
 
 
-def _sum(parts: list[_Part]) -> _Part:
+def _sum(parts: list[UserRows]) -> UserRows:
     """Returns one row per user, without those that are 0."""
     slot, place = np.unique(np.concatenate([slot for slot, _ in parts]), return_inverse=True)
     cells = np.concatenate([cells for _, cells in parts])
@@ -240,7 +251,7 @@ def _sum(parts: list[_Part]) -> _Part:
     return slot[some], total[some]
 
 
-def _pack(log: Mapping[int, tuple[_Part, ...]], cells: int) -> dict[str, NDArray[Any]]:
+def _pack(log: Mapping[int, tuple[UserRows, ...]], cells: int) -> dict[str, NDArray[Any]]:
     """Returns the log as columns, one part per pane."""
     numbers = sorted(log)
     parts = [_sum(list(log[number])) for number in numbers]

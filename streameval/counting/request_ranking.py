@@ -6,6 +6,7 @@ all, the list is counted a second time in the order of the positions.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numba
@@ -17,6 +18,9 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.sketches.blocks import blocks_of, fixed
 from streameval.sketches.layout import Layout
 from streameval.sketches.list_cells import (
+    BY_CLICKED,
+    BY_CLICKS,
+    BY_GAINED,
     CUT_CELLS,
     GAINED,
     GROUP_SHIFT,
@@ -65,15 +69,14 @@ class _Cuts(NamedTuple):
 
 
 class _UserRows(NamedTuple):
-    """Rows of `Averages`, one per list and series, if they are needed; the first `n`[0] are in use."""
+    """Rows of `Averages`, at most one per list and series, if they are needed: series by series."""
 
     term: NDArray[np.int64]
     per: NDArray[np.float64]
     kind: NDArray[np.int64]
     of: NDArray[np.int64]  # list
-    series: NDArray[np.int32]
     cells: NDArray[np.int64]
-    n: NDArray[np.int64]
+    end: NDArray[np.int64]  # of each series' rows so far
 
 
 class RankingSums:
@@ -108,25 +111,25 @@ class RankingSums:
         series = int(rankings.series.max(initial=-1)) + 1
         if series > self._sums.shape[0]:
             self._sums = np.zeros((series, self._places.size), np.int64)
-        rows = self._user_rows(rankings.series.size)
-        slot = None if self._averages is None else board.users.slots(user)
+        rows = self._user_rows(rankings.series)
+        panes, ends = [], [rows.end.copy()]
         for number, some in ranked.by_pane():
-            rows.n[0] = 0
             _sum_lists(some, ranked.lists.begin, rankings, group, items, self._cuts, rows, sign=sign, sums=self._sums)
             board.overall.add(number, self._drain())
-            if slot is not None:
-                _add_users(board, number, slot, rows)
+            panes.append(number)
+            ends.append(rows.end.copy())
+        if self._averages is not None:
+            _add_users(board, board.users.slots(user), rows, panes, ends)
 
-    def _user_rows(self, most: int) -> _UserRows:
-        """Returns buffers for rows of users."""
+    def _user_rows(self, series: NDArray[np.int32]) -> _UserRows:
+        """Returns buffers for rows of users, at most one for each of `series`."""
         of = self._averages
-        n = np.zeros(1, np.int64)
         if of is None:
             none = np.empty(0, np.int64)
-            return _UserRows(none, np.empty(0), none, none, np.empty(0, np.int32), np.empty((0, 0), np.int64), n)
+            return _UserRows(none, np.empty(0), none, none, np.empty((0, 0), np.int64), none)
         term, per, kind = np.array(of.term, np.int64), np.array(of.per, np.float64), np.array(of.kinds, np.int64)
-        cells = np.empty((most, of.cells), np.int64)
-        return _UserRows(term, per, kind, np.empty(most, np.int64), np.empty(most, np.int32), cells, n)
+        cells, begin = np.empty((series.size, of.cells), np.int64), np.cumsum(np.bincount(series + 1))[:-1]
+        return _UserRows(term, per, kind, np.empty(series.size, np.int64), cells, begin)
 
     def _gains(self, labelled: Labelled) -> NDArray[np.float64]:
         """Returns the undiscounted gain of every impression in NDCG."""
@@ -146,13 +149,20 @@ class RankingSums:
         )
 
 
-def _add_users(board: Scoreboard, pane: int, slot: NDArray[np.int32], rows: _UserRows) -> None:
-    """Adds each series' rows to its users; `slot`: of each list's user."""
-    n = int(rows.n[0])
-    of = slot[rows.of[:n]]
-    for one in np.unique(rows.series[:n]).tolist():
-        on = rows.series[:n] == one
-        board.users.add_lists(pane, one, of[on], rows.cells[:n][on])
+def _add_users(
+    board: Scoreboard, slot: NDArray[np.int32], rows: _UserRows, panes: list[int], ends: list[NDArray[np.int64]]
+) -> None:
+    """Adds each series' rows to its users. `slot`: of each list's user; `ends`: of the rows of each series, before panes and
+    after each of them.
+    """
+    for one in np.flatnonzero(ends[-1] > ends[0]).tolist():
+        cuts = pairwise(int(end[one]) for end in ends)
+        parts = {
+            pane: (slot[rows.of[a:b]], rows.cells[a:b].copy())  # panes are forgotten one by one
+            for pane, (a, b) in zip(panes, cuts, strict=True)
+            if a < b
+        }
+        board.users.add_lists(one, parts)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -179,6 +189,8 @@ def _sum_lists(
     room, place, terms = click_room(most, k.size), np.empty(most), np.zeros(TERMS_A_CUT * k.size + 2)
     flat, width = sums.ravel(), sums.shape[1]  # a view; taking one row at a time would cost as much as the sums
     by_user = rows.term.size > 0
+    counts = np.ones(4, np.int64)  # by kind of denominator
+    of_row, rows_end = rows.of, rows.end
     for one in some:
         a, n, at = begin[one], begin[one + 1] - begin[one], group[one] * LIST_CELLS
         clicks, best = 0, 0.0
@@ -194,7 +206,11 @@ def _sum_lists(
                 flat[cell + at + LIST_CLICKS] += sign * clicks
                 _add_terms(flat, cell, group[one], terms, graded and best > 0.0, sign)
             if by_user:
-                _add_row(rows, one, series[e], clicks, terms, best > 0.0, sign)
+                counts[BY_CLICKED], counts[BY_GAINED], counts[BY_CLICKS] = clicks > 0, best > 0.0, clicks
+                of_user = rows_end[series[e]]
+                if _add_row(rows, of_user, counts, clicks > 0, terms, sign):
+                    of_row[of_user] = one
+                    rows_end[series[e]] += 1
         if clicks and position.size and server[one] >= 0:
             known = True
             for i in range(n):
@@ -206,23 +222,19 @@ def _sum_lists(
                 _add_shown(flat, server[one] * width, group[one], terms, graded and best > 0.0, sign)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(inline="always")
 def _add_row(
-    rows: _UserRows, one: int, series: int, clicks: int, terms: NDArray[np.float64], gained: bool, sign: int
-) -> None:
-    """Writes the row of a list's user; without clicks, `terms` are those of another list."""
-    term, per, kind, of, of_series, cells, n = rows
-    i = n[0]
+    rows: _UserRows, i: int, counts: NDArray[np.int64], clicked: bool, terms: NDArray[np.float64], sign: int
+) -> bool:
+    """Writes the i-th row, of a list with these `counts`; returns whether it has anything. Without clicks, `terms` are those of another list."""
+    term, per, kind, _, cells, _ = rows
     some = False
     for c in range(kind.size):
-        counts = (1, int(clicks > 0), int(gained), clicks)
         cells[i, c] = sign * counts[kind[c]]
         some = some or cells[i, c] != 0
     for c in range(term.size):
-        cells[i, kind.size + c] = sign * fixed(terms[term[c]] / per[c]) if clicks else 0
-    if some:
-        of[i], of_series[i] = one, series
-        n[0] += 1
+        cells[i, kind.size + c] = sign * fixed(terms[term[c]] / per[c]) if clicked else 0
+    return some
 
 
 @numba.njit(inline="always")

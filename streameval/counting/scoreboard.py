@@ -128,7 +128,7 @@ class Scoreboard:
             return
         known = measured or self.measured(labelled, scored)
         slot = (known.users or self.users.known(labelled.user)).slot
-        strata = self._by_propensity(labelled)
+        strata = self._by_propensity(labelled, sign)
         layers = [self._layer(labelled, scored, known, slot, strata, sign)]
         layers += [self._layer(one, its, self._measured(one, its), slot, strata, sign) for one, its in further]
         panes = layers[0].measured.panes
@@ -160,9 +160,11 @@ class Scoreboard:
         if len(self.overall) > self._most_panes:
             self.forget_before(self.overall.numbers()[self._most_panes // 2])
 
-    def _by_propensity(self, labelled: Labelled) -> StrataRows:
+    def _by_propensity(self, labelled: Labelled, sign: int) -> StrataRows:
         propensity = labelled.fields.get(self.strata_by)
-        return StrataRows.none() if self._grid is None or propensity is None else StrataRows.of(propensity, self._grid)
+        if self._grid is None or propensity is None:
+            return StrataRows.none()
+        return StrataRows.of(propensity, labelled.times(sign), self._grid)
 
     def _layer(
         self,

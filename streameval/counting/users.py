@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.exact_scores import ExactScores
-from streameval.counting.list_users import ListUsers
+from streameval.counting.list_users import ListUsers, UserRows
 from streameval.counting.series_users import APPLY_AT, LOW, Part, SeriesUsers
 from streameval.metrics.view import Ranked, UserMeans
 from streameval.sketches.directory import Directory, mix
@@ -162,19 +162,21 @@ class Users:
         if self._values and not served and entries.size:
             of, n = np.unique((entries >> np.uint64(32)).astype(np.int32), return_counts=True)
             shadow = self._shadow.setdefault(series, ListUsers(self._windows, _SHADOW))
-            shadow.add(pane, of, sign * n[:, None].astype(np.int64))
+            shadow.add({pane: (of, sign * n[:, None].astype(np.int64))})
         self._since_check += entries.size
 
-    def add_lists(self, pane: int, series: int, slot: NDArray[np.int32], cells: NDArray[np.int64]) -> None:
-        """Adds ranked lists of one series in one pane, signed rows of `Averages`; slots from `slots`."""
-        if self.averages is None or pane < self._lists_from:
+    def add_lists(self, series: int, parts: Mapping[int, UserRows]) -> None:
+        """Adds ranked lists of one series: by pane, signed rows of `Averages`, with slots from `slots`."""
+        kept = {pane: part for pane, part in parts.items() if pane >= self._lists_from}
+        if self.averages is None or not kept:
             return
+        self._since_check += sum(cells.size for _, cells in kept.values())  # 8 bytes each, like rank entries
+        if self._sample_shift:
+            kept = {pane: (slot[slot >= 0], cells[slot >= 0]) for pane, (slot, cells) in kept.items()}
         mine = self._lists.get(series)
         if mine is None:
             mine = self._lists[series] = ListUsers(self._windows, self.averages)
-        kept = slot >= 0
-        mine.add(pane, slot[kept], cells[kept])
-        self._since_check += cells.size  # 8 bytes each, like rank entries
+        mine.add(kept)
 
     def list_means(self, series: int, window: int | None, end: int) -> dict[str, UserMeans]:
         """Returns metrics of lists averaged by user, over the run or a window as in `ranked`."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from streameval.metrics import (
     calibration,
@@ -60,7 +61,8 @@ def register(metric: Metric) -> None:
         raise ValueError(f'metric "{metric.name}": the name must be new, and made of letters, digits and "_"')
     _rows.append(metric)
     _named[metric.name] = metric
-    _judged.cache_clear()
+    for known in (_judged, _asked, _shared):
+        known.cache_clear()
 
 
 def seal(by: str) -> None:
@@ -131,29 +133,43 @@ def means_over_users(options: Options | None = None) -> tuple[str, ...]:
     return tuple(metric.name for metric in rows(options) if metric.of_users and metric.name != "gauc")
 
 
+class _Asked(NamedTuple):
+    """The metrics of a kind of views."""
+
+    every: Mapping[str, None]  # by name, in order
+    asked: Sequence[Metric]
+    left_out: Mapping[str, str]  # why the others have no value
+
+
+@cache
+def _asked(cuts: tuple[int, ...], by_user: tuple[str, ...], in_slice: bool) -> _Asked:
+    every = [*_rows, *_asked_for(cuts, by_user)]
+    left_out = {metric.name: NOT_KEPT_FOR_SLICES.reason for metric in every if metric.overall and in_slice}
+    names = dict.fromkeys(metric.name for metric in every)
+    return _Asked(names, [metric for metric in every if metric.name not in left_out], left_out)
+
+
 def evaluate(view: View) -> tuple[dict[str, float | int | None], Mapping[str, str]]:
     """(values, reasons): every metric by name, None where undefined, and why."""
-    values: dict[str, float | int | None] = {}
+    in_slice = not view.layout.by_block and view.moments.impressions > 0
+    of = _asked(view.options.k, view.options.by_user, in_slice)
+    values: dict[str, float | int | None] = {**of.every}
     reasons: dict[str, str] = {}
-    left_out = not view.layout.by_block and view.moments.impressions > 0
     is_sampled = view.is_sampled
-    for metric in rows(view.options):
+    for metric in of.asked:
         value: float | int | Undefined
-        if left_out and metric.overall:
-            value = NOT_KEPT_FOR_SLICES
-        elif is_sampled and not metric.of_samples:
-            value = WEIGHTS_NOT_SUPPORTED
-        else:
-            value = metric.function(view)
+        unsupported = is_sampled and not metric.of_samples
+        value = WEIGHTS_NOT_SUPPORTED if unsupported else metric.function(view)
         if isinstance(value, Undefined):
-            values[metric.name] = None
             reasons[metric.name] = value.reason
         else:
             values[metric.name] = value
-    return values, _shared(tuple(reasons.items()))
+    return values, _shared(tuple(reasons.items()), view.options.k, view.options.by_user, in_slice)
 
 
 @lru_cache(maxsize=1024)
-def _shared(reasons: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+def _shared(
+    reasons: tuple[tuple[str, str], ...], cuts: tuple[int, ...], by_user: tuple[str, ...], in_slice: bool
+) -> Mapping[str, str]:
     """One mapping for all results with the same reasons: most slices have them."""
-    return dict(reasons)
+    return {**dict(reasons), **_asked(cuts, by_user, in_slice).left_out}

@@ -196,7 +196,7 @@ def _add(
     ps, losses, curve_parts = scores.p[begin:end], scores.loss[begin:end], scores.curve_part[begin:end]
     rows, series, violations = scores.row[begin:end], scores.series[begin:end], scores.violation[begin:end]
     slice_row = scores.slice_row[:, begin:end]
-    label, corrected, fresh, slot, block, times, (stratum, mass, fraction) = labels
+    label, corrected, fresh, slot, block, times, (stratum, mass) = labels
     with_strata = stratum.size > 0 and overall.strata >= 0
     click_touched, click_words = overall.clicked
     more, more_count = overall.more, overall.more_count
@@ -241,11 +241,13 @@ def _add(
             if with_strata and stratum[at] >= 0:
                 of_stratum = np.int64(stratum[at])
                 sums = np.int64(np.uint32(overall.strata + of_stratum * STRATUM_SUMS))
-                vectors[r, sums + STRATUM_N] += many
+                # all is read before anything is written, so that the two sums are one addition
+                whole, rest = mass[at, 0], mass[at, 1]
+                whole, rest = vectors[r, sums + STRATUM_MASS] + whole, vectors[r, sums + STRATUM_MASS_FRACTION] + rest
+                vectors[r, sums + STRATUM_MASS], vectors[r, sums + STRATUM_MASS_FRACTION] = whole, rest
                 vectors[r, sums + STRATUM_P] += many * p_fixed
                 vectors[r, sums + STRATUM_L] += many * loss_fixed
-                vectors[r, sums + STRATUM_MASS] += many * mass[at]
-                vectors[r, sums + STRATUM_MASS_FRACTION] += many * fraction[at]
+                vectors[r, sums + STRATUM_N] += many
                 if clicked:
                     vectors[r, sums + STRATUM_Y] += many
                     of_click = of_stratum * SCORE_BINS + score_bin(np.int64(curve_bin))

@@ -109,6 +109,17 @@ _MANY = 1 << 14  # comparisons; beyond, keys are sorted
 
 
 @numba.njit(cache=True, nogil=True)
+def _stand_sorted(
+    key: NDArray[np.float64], which: NDArray[np.int64], above: NDArray[np.int64], level: NDArray[np.int64]
+) -> None:
+    ordered = np.sort(key)
+    for i in range(which.size):
+        own = key[which[i]]
+        end = np.searchsorted(ordered, own, side="right")
+        above[i], level[i] = key.size - end, end - np.searchsorted(ordered, own)
+
+
+@numba.njit(inline="always")
 def stand_clicks(key: NDArray[np.float64], start: int, n: int, c: int, best: float, room: ClickRoom) -> None:
     """Ranks c clicks among n items, whose keys begin at key[start], the highest key first.
 
@@ -116,18 +127,17 @@ def stand_clicks(key: NDArray[np.float64], start: int, n: int, c: int, best: flo
     """
     which, gain, _, _, above, level, gained = room
     unit = best if best > 0.0 else 1.0  # NDCG does not depend on the unit, and sums of very large gains would overflow
-    ordered = np.sort(key[start : start + n]) if c * n > _MANY else key[:0]
-    for i in range(c):
-        own = key[start + which[i]]
-        if ordered.size:
-            end = np.searchsorted(ordered, own, side="right")
-            above[i], level[i] = n - end, end - np.searchsorted(ordered, own)
-        else:
+    if c * n > _MANY:
+        _stand_sorted(key[start : start + n], which[:c], above, level)
+    else:
+        for i in range(c):
+            own = key[start + which[i]]
             more, same = 0, 0
             for j in range(start, start + n):
                 more += key[j] > own
                 same += key[j] == own
             above[i], level[i] = more, same
+    for i in range(c):
         gained[i] = gain[i] / unit
     step = 1
     while step < c // 3:
@@ -173,7 +183,7 @@ def _precisions(above: int, clicks_above: int, tied: int, clicks: int, ranks: in
     return total * float(clicks) / float(tied)
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(inline="always")
 def list_terms(
     room: ClickRoom, c: int, cuts: NDArray[np.int64], discount: NDArray[np.float64], out: NDArray[np.float64]
 ) -> None:

@@ -101,24 +101,23 @@ class PropensityGrid(NamedTuple):
 
 
 class StrataRows(NamedTuple):
-    """n impressions: the bin of their propensity, and its inverse. Empty: none has a propensity."""
+    """n impressions: the bin of their propensity, and what they add to its mass. Empty: none has a propensity."""
 
     bin: NDArray[np.int16]  # -1: no propensity
-    mass: NDArray[np.int32]  # whole units
-    fraction: NDArray[np.int32]  # the rest, in fixed point
+    mass: NDArray[np.int64]  # [n, 2]: whole units of its inverse, and the rest in fixed point, as often as they count
 
     @classmethod
-    def of(cls, propensity: NDArray[np.float64], grid: PropensityGrid) -> StrataRows:
-        """From propensities; NaN: none."""
+    def of(cls, propensity: NDArray[np.float64], times: NDArray[np.int64], grid: PropensityGrid) -> StrataRows:
+        """From propensities, NaN: none; `times`: how often impressions count."""
         n = propensity.size if (propensity > 0).any() else 0
-        rows = cls(np.empty(n, np.int16), np.empty(n, np.int32), np.empty(n, np.int32))
-        _write_rows(propensity[:n], grid, rows)
+        rows = cls(np.empty(n, np.int16), np.empty((n, 2), np.int64))
+        _write_rows(propensity[:n], times[:n], grid, rows)
         return rows
 
     @classmethod
     def none(cls) -> StrataRows:
         """Of impressions that are not counted by propensity."""
-        return cls(np.empty(0, np.int16), np.empty(0, np.int32), np.empty(0, np.int32))
+        return cls(np.empty(0, np.int16), np.empty((0, 2), np.int64))
 
 
 @numba.njit(inline="always")
@@ -132,18 +131,21 @@ def fine_bin(q: float, edges: NDArray[np.float64], lookup: NDArray[np.int16]) ->
 
 
 @numba.njit(cache=True, nogil=True)
-def _write_rows(propensity: NDArray[np.float64], grid: PropensityGrid, rows: StrataRows) -> None:
+def _write_rows(
+    propensity: NDArray[np.float64], times: NDArray[np.int64], grid: PropensityGrid, rows: StrataRows
+) -> None:
     edges, lookup, least = grid
-    of_bin, mass, fraction = rows
+    of_bin, mass = rows
     for i in range(propensity.size):
         q = propensity[i]
         if np.isnan(q):
-            of_bin[i], mass[i], fraction[i] = -1, 0, 0
+            of_bin[i], mass[i, 0], mass[i, 1] = -1, 0, 0
             continue
         weight = 1.0 / max(q, least)
+        whole = np.int64(weight)
         of_bin[i] = fine_bin(q, edges, lookup)
-        mass[i] = np.int32(weight)
-        fraction[i] = fixed(weight - mass[i])
+        mass[i, 0] = times[i] * whole
+        mass[i, 1] = times[i] * fixed(weight - whole)
 
 
 @numba.njit(inline="always")

@@ -47,10 +47,10 @@ def test_windows_and_the_run_are_as_if_made_anew(seed: int) -> None:
     for _ in range(400):
         pane = int(rng.integers(max(first, end - 12), end + 2))
         slot, cells = lists(rng, 30, int(rng.integers(1, 8)))
-        users.add(pane, slot, cells)
+        users.add({pane: (slot, cells)})
         log[pane].append((slot, cells))
         if rng.random() < 0.3:  # taken out again, in part
-            users.add(pane, slot[:2], -cells[:2])
+            users.add({pane: (slot[:2], -cells[:2])})
             log[pane].append((slot[:2], -cells[:2]))
         if rng.random() < 0.2:
             end += int(rng.integers(0, 6))
@@ -79,7 +79,7 @@ def test_beyond_the_budget_a_sample_of_users_is_kept_completely() -> None:
     for pane in range(12):
         slot, cells = lists(rng, ids.size, 60_000)
         for users in (whole, sampled):
-            users.add_lists(pane, 0, users.slots(ids[slot]), cells)
+            users.add_lists(0, {pane: (users.slots(ids[slot]), cells)})
             users.fit_budget()
     assert sampled.sampled < 1.0 == whole.sampled
     assert sampled.nbytes <= sampled.budget + 60_000 * 52  # what came since it was looked at
