@@ -25,12 +25,12 @@ from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.reading import Comparison, Deploy, Role
 from streameval.compare.reading.words import headline
 from streameval.compare.tracking.board import Board, BoardLimits, Placing, named
-from streameval.compare.tracking.silence import Due, Silence
+from streameval.compare.tracking.silence import Due, Silence, Stretch
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
-from streameval.counting.late_labels import LateLabels, incomplete_hours, lagging
+from streameval.counting.late_labels import LateLabels, corrected_since, incomplete_hours, lagging
 from streameval.events.batch import RETIRED, Catalog, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER, NEVER
@@ -147,13 +147,14 @@ class Comparisons:
             (_RESUMED, [s.end - 1 for s in silence.silent]),
         ):
             due += [((pane + 1) * self._pane + self._join.attribution_window, kind, pane) for pane in panes]
-        first = {s.end - 1: s.first for s in silence.silent}
+        silent = {s.end - 1: s for s in silence.silent}
+        resumed: Stretch | None = None
         last = looks[-1] if looks and ended else None
         for _, kind, pane in sorted(due):
             if kind == _SILENT:
                 self._board.withhold((pane + 1) * self._pane, "no clicks where many were expected")
-            elif kind == _RESUMED:  # the clicks of impressions just before the stretch were delayed, too
-                self._board.retract(first[pane] * self._pane - self._join.attribution_window, (pane + 1) * self._pane)
+            elif kind == _RESUMED:
+                resumed = silent[pane]
             elif kind == _ARRIVALS:
                 for deploy in self._board.arrivals(pane, arrivals[pane]):
                     over = f" replaces {deploy.replaces}" if deploy.replaces else ""
@@ -161,18 +162,23 @@ class Comparisons:
                 self._board.add_past(lambda: self._segments(partitions))
                 self._cut(partitions)
             else:
-                self._look(pane, partitions, over=pane == last)
+                self._look(pane, partitions, resumed, over=pane == last)
+                resumed = None
         keep = self._board.looked - self._settings.keep // self._pane
         for one in partitions:
             one.ledger.forget_before(keep)
             one.joins.forget_before(self._board.looked - RECENT_PANES)
             one.gauc.forget_before(keep * self._pane)
 
-    def _look(self, pane: int, partitions: Sequence[Counted], over: bool) -> None:
-        """Takes the look at the end of a pane; `over`: nothing can be corrected any more."""
+    def _look(self, pane: int, partitions: Sequence[Counted], resumed: Stretch | None, over: bool) -> None:
+        """Takes the look at the end of a pane; `resumed`: clicks have come again after this stretch; `over`: nothing can be
+        corrected any more.
+        """
         end, until = pane + 1, (pane + 1) * self._pane
         late = [one.late for one in partitions]
         self._set_aside(partitions, late, pane, over=over)
+        if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too
+            self._retract(late, resumed.first * self._pane - self._join.attribution_window, resumed.end * self._pane)
         if over:  # late events count too
             end, until = FOREVER // self._pane, FOREVER
         counted = [gain for one in partitions for gain in one.ledger.advance(end, self._silence.deferred)]
@@ -206,8 +212,15 @@ class Comparisons:
             return
         self._board.set_aside(hours)
         if new := hours - aside:
-            self._board.retract(min(new) * HOUR, (pane + 1) * self._pane)
+            since = corrected_since(late, new)
+            self._board.retract(since + 1, (pane + 1) * self._pane)
         self.rebuild(partitions)
+
+    def _retract(self, late: Sequence[LateLabels], begin: int, end: int) -> None:
+        """Retracts the verdicts that read labels of [begin, end), ms, which have been corrected since."""
+        since = max(begin, corrected_since(late, range(begin // HOUR, -(-end // HOUR))))
+        if since < end:
+            self._board.retract(since + 1, end)
 
     def readings(
         self, partitions: Sequence[Counted], users: Mapping[Series, UserSums] | None

@@ -20,20 +20,22 @@ from numpy.typing import NDArray
 from streameval.counting.join_panes import MIN_CLICKS, RECENT_PANES, SILENT_CLICKS
 from streameval.events.durations import HOUR
 from streameval.join.fates import Fates
+from streameval.join.policy import FOREVER
 
 # of the clicks, more than usual, that come late: what differs by less is seldom undone by what they correct
 _UNUSUAL = 0.2
 
 
 class LateCount(NamedTuple):
-    """Clicks that found their impression, and labels that one corrected after they were due."""
+    """Clicks that found their impression, and labels that one corrected after they were due, the first of them at `since`."""
 
     clicks: int = 0
     corrected: int = 0
+    since: int = FOREVER  # time of the impression, ms
 
     def plus(self, other: LateCount) -> LateCount:
         """Both."""
-        return LateCount(self.clicks + other.clicks, self.corrected + other.corrected)
+        return LateCount(self.clicks + other.clicks, self.corrected + other.corrected, min(self.since, other.since))
 
 
 _NONE = LateCount()
@@ -73,7 +75,8 @@ class LateLabels:
             self.recent = self.recent.plus(total)
         while self._recent and self._recent[0][0] < until - RECENT_PANES:
             _, count = self._recent.popleft()
-            self.recent = LateCount(self.recent.clicks - count.clicks, self.recent.corrected - count.corrected)
+            left = self.recent.clicks - count.clicks, self.recent.corrected - count.corrected
+            self.recent = LateCount(*left, self.recent.since)
             self.before = self.before.plus(count)
         return touched
 
@@ -96,23 +99,27 @@ class LateLabels:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned."""
         for pane, hour, *count in state["coming"]:
-            self._coming.setdefault(pane, {})[hour] = LateCount(*count)
+            self._coming.setdefault(pane, {})[hour] = _restored(hour, count)
         self._due = sorted(self._coming)
         self._recent = deque((pane, LateCount(*count)) for pane, *count in state["recent"])
         self.recent, self.before = _sum(count for _, count in self._recent), LateCount(*state["before"])
-        self.hours = {hour: LateCount(*count) for hour, *count in state["hours"]}
+        self.hours = {hour: _restored(hour, count) for hour, *count in state["hours"]}
 
     def _count(self, ts: NDArray[np.int64], key: NDArray[np.int64], corrected: bool) -> None:
         hours = ts // HOUR
         low, width = int(hours.min()), int(hours.max() - hours.min()) + 1
-        cells, counts = np.unique(key // self._pane * width + (hours - low), return_counts=True)
-        for cell, n in zip(cells.tolist(), counts.tolist(), strict=True):
+        cells, place, counts = np.unique(
+            key // self._pane * width + (hours - low), return_inverse=True, return_counts=True
+        )
+        since = np.full(cells.size, FOREVER)
+        np.minimum.at(since, place, ts)
+        for cell, n, first in zip(cells.tolist(), counts.tolist(), since.tolist(), strict=True):
             pane, hour = cell // width, cell % width + low
             if pane not in self._coming:
                 self._coming[pane] = {}
                 heappush(self._due, pane)
             row = self._coming[pane]
-            row[hour] = row.get(hour, _NONE).plus(LateCount(0, n) if corrected else LateCount(n, 0))
+            row[hour] = row.get(hour, _NONE).plus(LateCount(0, n, first) if corrected else LateCount(n))
 
 
 def lagging(parts: Sequence[LateLabels]) -> str | None:
@@ -139,6 +146,11 @@ def incomplete_hours(parts: Sequence[LateLabels], hours: Collection[int]) -> fro
     return frozenset(out)
 
 
+def corrected_since(parts: Sequence[LateLabels], hours: Iterable[int]) -> int:
+    """The time of the first impression of some hours whose label was corrected, ms; FOREVER: none was."""
+    return _sum(part.hours.get(hour, _NONE) for hour in hours for part in parts).since
+
+
 def _judged(parts: Sequence[LateLabels]) -> list[Sequence[LateLabels]]:
     """All partitions together, and each by itself, whose clicks the others may hide."""
     return [parts, *([part] for part in parts)] if len(parts) > 1 else [parts]
@@ -148,6 +160,12 @@ def _most(parts: Sequence[LateLabels]) -> float:
     """The largest share of late clicks that means nothing. While little came before, any."""
     before = _sum(part.before for part in parts)
     return _UNUSUAL + (before.corrected / before.clicks if before.clicks >= MIN_CLICKS else 1.0)
+
+
+def _restored(hour: int, count: Sequence[int]) -> LateCount:
+    """From a checkpoint; older ones do not say which label was the first to be corrected."""
+    clicks, corrected, *since = count
+    return LateCount(clicks, corrected, since[0] if since else hour * HOUR if corrected else FOREVER)
 
 
 def _sum(counts: Iterable[LateCount]) -> LateCount:

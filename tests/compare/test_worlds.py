@@ -83,3 +83,13 @@ def test_clicks_that_stand_still_for_an_hour_leave_no_verdict() -> None:
         out = run(Case("200 a minute", "0.93 and 1.07", seed, Plan(pause=1.0), hours=8.0, alone=8.0))
         assert abs(out.harm) < 0.001  # they are as good as each other
         assert not {"overall", "log_loss", "auc"} & set(out.worse), seed
+
+
+def test_a_pause_takes_back_what_was_found_from_labels_that_it_corrected_and_nothing_else() -> None:
+    # AUC is certified shortly before the clicks stop: in two streams from labels that are right, in one from some that are not
+    case = Case("200 a minute", "0.93 and 1.07", 0, Plan(pause=1.0), hours=2.75, alone=4.0)
+    kept, other, corrected = (run(replace(case, seed=seed)) for seed in (0, 3, 4))
+    assert kept.retracted == other.retracted == set()
+    assert {kept.final["auc"], other.final["auc"]} == {"not_worse"}
+    assert corrected.retracted == {"auc", "gauc"}
+    assert corrected.final["auc"] == "not_worse", "it is found again"

@@ -7,9 +7,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from streameval.counting.late_labels import LateCount, LateLabels, incomplete_hours, lagging
+from streameval.counting.late_labels import LateCount, LateLabels, corrected_since, incomplete_hours, lagging
 from streameval.events.durations import HOUR
 from streameval.join.fates import Fates
+from streameval.join.policy import FOREVER
 
 PANE = 60_000
 NONE = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -43,10 +44,12 @@ def test_counts_are_of_what_came_before_a_pane_however_it_is_cut(size: int) -> N
         late.advance(until)
         came = [click for click in given if click[1] < until * PANE]
         for hour in range(4):
-            of = [is_late for ts, _, is_late in came if ts // HOUR == hour]
-            assert late.hours.get(hour, LateCount()) == (len(of), sum(of))
+            of = [(ts, is_late) for ts, _, is_late in came if ts // HOUR == hour]
+            fixed = [ts for ts, is_late in of if is_late]
+            assert late.hours.get(hour, LateCount()) == (len(of), len(fixed), min(fixed, default=FOREVER))
+            assert corrected_since([late], [hour]) == min(fixed, default=FOREVER)
         lately = [is_late for _, key, is_late in came if key // PANE >= until - 60]
-        assert late.recent == (len(lately), sum(lately))
+        assert late.recent[:2] == (len(lately), sum(lately))
         late, before = LateLabels(PANE), late
         late.restore(before.state())
         assert late.state() == before.state()
@@ -85,3 +88,12 @@ def test_what_is_usual_is_not_known_at_first() -> None:
     part = part_of([(0, HOUR + i, True) for i in range(200)], 62)
     assert lagging([part]) is None
     assert incomplete_hours([part], {0}) == frozenset()
+
+
+def test_a_checkpoint_that_does_not_say_which_label_was_corrected_first_means_any_of_the_hour() -> None:
+    older = {"coming": [[90, 1, 4, 1]], "recent": [], "before": [9, 2], "hours": [[1, 5, 2], [2, 5, 0]]}
+    late = LateLabels(PANE)
+    late.restore(older)
+    assert (corrected_since([late], [1]), corrected_since([late], [2])) == (HOUR, FOREVER)
+    late.advance(91)
+    assert late.hours[1] == (9, 3, HOUR)

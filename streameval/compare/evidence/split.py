@@ -6,8 +6,11 @@ same hours. For a component x (click, loss, pClick: per impression; placements: 
 
     M_x = sum_h om_h mean_x,h        dev_x,g = sum_h om_h (X_g,h - mean_x,h N_g,h) / n_h        om_h the weight above
 
-are sums over hours (`StrataSums`), and every metric is a smooth function of the M's; its deviations follow by the delta
-method. v = v_A + v_B (users are disjoint) with Welch's degrees of freedom (Welch 1947).
+are sums over hours (`StrataSums`), and every metric is a smooth function of the M's. v = v_A + v_B (users are disjoint) with
+Welch's degrees of freedom (Welch 1947), each by leaving out the blocks one by one: without block g, of share h_g, M_x is
+(M_x (1 - h_g) - dev_x,g) / (1 - h_g), h_g taken over all hours together. Deviations from means that contain the block are too
+small by its share, which heavy users make large (`metrics.errors`; CR3 of Cameron and Miller 2015). `deviations` are by the
+delta method: only their correlation is used.
 
 - log_loss: NE_new / NE_old - 1 with NE = M_l / (Om H(M_y / Om)) the normalised entropy (He et al. 2014, section 3). Raw
   log loss of two arms differs by who happened to click; that noise cancels here almost entirely.
@@ -48,6 +51,7 @@ _LOG_LOSS, _AUC, _MID, _GAP = range(4)
 OM, M_CLICKS, _M_L, M_PREDICTED, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
 TOTALS, DEVS = 8, 6
 _CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # column of each component in a row of the ledger
+_NO_REST = 1e-9  # share of an arm below which there is nothing to estimate from
 _IMPRESSIONS, _CLICKS, _OTHERS = range(3)  # what a component is a mean over
 _OVER = (_IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _CLICKS, _OTHERS)
 _OM_OF = (OM, _OM1, _OM0)  # the weight of an hour's impressions, clicks and non-clicks
@@ -137,7 +141,7 @@ def deviations(sums: StrataSums) -> tuple[Reals, Reals]:
     """Returns how much each block of either arm moves log_loss and auc, float64[..., 2 G] each, from sums of strata
     [...].
 
-    v_clu is the sum of their squares, up to the correction for few blocks. NaN where the metric is undefined.
+    v_clu is about the sum of their squares, as long as no block has much of an arm. NaN where the metric is undefined.
     """
     shape, groups = sums.totals.shape[:-2], sums.devs.shape[-1]
     out = np.empty((2, math.prod(shape), 2 * groups))
@@ -284,6 +288,37 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
             out[k, i, DF] = share * share / squares - 1.0
 
 
+@numba.njit(inline="always")
+def _left_out(t: Reals, devs: Reals, share: float, om1: float, om0: float, v: Reals) -> None:
+    """Adds the squares of what an arm's log NE, AUC and E / O change by if its blocks are left out one by one; `t` float64[8],
+    `devs` float64[6, G], `share` the sum of its first row.
+    """
+    ne, slope, over = _levels(t)
+    for g in range(devs.shape[1]):
+        d = devs[:, g]
+        if d[OM] <= 0.0:
+            continue
+        rest = 1.0 - d[OM] / share
+        rest1 = rest - d[M_CLICKS] / t[M_CLICKS]  # of the clicks
+        rest0 = rest + d[M_CLICKS] / (t[OM] - t[M_CLICKS])
+        loss, clicked = t[_M_L] * rest - d[_M_L], t[M_CLICKS] * rest1
+        if min(rest, rest1, rest0, loss) <= _NO_REST or clicked >= t[OM] * rest:  # it has nearly all
+            v[_LOG_LOSS] += (d[_M_L] / t[_M_L] - slope * d[M_CLICKS] / t[OM]) ** 2
+            v[_AUC] += (d[_M_PHI1] / om1 + d[_M_PHI0] / om0) ** 2
+            v[_MID] += (over * (d[M_PREDICTED] / t[M_PREDICTED] - d[M_CLICKS] / t[M_CLICKS])) ** 2
+            continue
+        v[_LOG_LOSS] += math.log(_entropy(loss, clicked, t[OM] * rest) / ne) ** 2
+        v[_AUC] += (d[_M_PHI1] / (om1 * rest1) + d[_M_PHI0] / (om0 * rest0)) ** 2
+        v[_MID] += ((t[M_PREDICTED] * rest - d[M_PREDICTED]) / clicked - over) ** 2
+
+
+@numba.njit(inline="always")
+def _entropy(loss: float, clicked: float, om: float) -> float:
+    """Returns the normalised entropy."""
+    c = clicked / om
+    return loss / om / (-c * math.log(c) - (1.0 - c) * math.log(1.0 - c))
+
+
 @numba.njit(cache=True)
 def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
     ne, over, df, v, iid = np.empty(2), np.empty(2), np.empty(2), np.empty((4, 2)), np.empty(4)
@@ -309,20 +344,15 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             # from the clicks; that of the scores is small
             iid[_MID] += level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
             blocks, share, squares = 0, 0.0, 0.0
-            v_ne, v_auc, v_over = 0.0, 0.0, 0.0
             for g in range(devs.shape[3]):
-                d = devs[i, arm, :, g]
-                if d[OM] > 0.0:
+                if devs[i, arm, OM, g] > 0.0:
                     blocks += 1
-                    share += d[OM]
-                    squares += d[OM] * d[OM]
-                v_ne += (d[_M_L] / t[arm, _M_L] - slope * d[M_CLICKS] / om) ** 2
-                v_auc += (d[_M_PHI1] / om1 + d[_M_PHI0] / om0) ** 2
-                v_over += (level * (d[M_PREDICTED] / t[arm, M_PREDICTED] - d[M_CLICKS] / t[arm, M_CLICKS])) ** 2
-            v[_LOG_LOSS, arm], v[_AUC, arm], v[_MID, arm] = v_ne, v_auc, v_over
+                    share += devs[i, arm, OM, g]
+                    squares += devs[i, arm, OM, g] ** 2
             fewest = min(fewest, float(blocks))
             if blocks >= 2:
-                v[:, arm] *= blocks / (blocks - 1.0)
+                _left_out(mine, devs[i, arm], share, om1, om0, v[:, arm])
+                v[:, arm] *= (blocks - 1.0) / blocks
                 df[arm] = share * share / squares - 1.0  # combined to Welch's below
         out[:, i, USED_BLOCKS] = fewest
         if fewest < 2.0:

@@ -91,7 +91,7 @@ def test_its_error_is_the_empirical_one_and_users_count() -> None:
     for name in ("log_loss", "auc", GAP):
         theta = np.array([float(g[name].theta) for g in got])
         error = np.sqrt(np.mean([float(g[name].v_clu) for g in got]))
-        assert error == pytest.approx(theta.std(), rel=0.15), name
+        assert 0.85 < error / theta.std() < 1.2, name
     assert 63 <= float(got[0]["auc"].df) <= 126
 
 
@@ -99,3 +99,37 @@ def test_clicks_are_those_of_the_smaller_arm() -> None:
     rng = np.random.default_rng(5)
     a, b = arm(rng, 1, 50.0)[0], arm(rng, 1, 5.0)[0]
     assert split.clicks(a, b) == b[:, cells.Y].sum()
+
+
+def heavy(rng: np.random.Generator, hours: int, n: int, exponent: float) -> np.ndarray:
+    """Served rows of users of whom a few have much of the traffic and, for good, a CTR of their own; new ones every time."""
+    activity = np.arange(1.0, 2_001.0) ** -exponent
+    block, own = rng.integers(0, 64, activity.size), rng.normal(size=activity.size)
+    rows = np.zeros((hours, 64, 8), np.int64)
+    for h in range(hours):
+        user = rng.choice(activity.size, n, p=activity / activity.sum())
+        score = rng.normal(size=n)
+        p = 0.1 / (0.1 + np.exp(-0.7 * score))
+        y = rng.random(n) < 1.0 / (1.0 + np.exp(-np.log(p / (1 - p)) - 0.7 * own[user]))
+        yes, no = np.sort(score[y]), np.sort(score[~y])
+        phi1 = np.where(y, np.searchsorted(no, score) / no.size, 0.0)
+        phi0 = np.where(y, 0.0, 1.0 - np.searchsorted(yes, score) / yes.size)
+        phi0 -= np.where(y, 0.0, phi0.sum() / no.size)
+        for c, x in ((cells.N, np.ones(n)), (cells.Y, y * 1.0)):
+            rows[h, :, c] = np.bincount(block[user], x, 64)
+        for c, x in ((cells.P, p), (cells.L, -np.log(np.where(y, p, 1 - p))), (cells.PHI1, phi1), (cells.PHI0, phi0)):
+            np.add.at(rows[h, :, c], block[user], np.rint(x * SCALE).astype(np.int64))
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.8, 1.1, 1.3])
+def test_its_error_is_the_empirical_one_with_heavy_users(exponent: float) -> None:
+    rng = np.random.default_rng(6)
+    some = [split.strata(*(heavy(rng, 3, 1_500, exponent) for _ in range(2))).sum() for _ in range(400)]
+    got = [split.statistics(s) for s in some]
+    for name in ("log_loss", "auc", GAP):
+        theta = np.array([float(g[name].theta) for g in got])
+        error = np.sqrt(np.mean([float(g[name].v_clu) for g in got]))
+        # a block that is most of an arm is left out at a larger error than it makes; a smaller one would be a false alarm
+        assert 0.88 < error / theta.std() < 1.25, name
