@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streameval.events.words64 import address_of, load8, load64
+from streameval.events.words64 import address_of, load8, load32, load64
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
 _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
+_LOW = np.uint64(0xFFFFFFFF)
 
 
 @numba.njit(inline="always")
@@ -35,6 +36,29 @@ def _round(acc: np.uint64, lane: np.uint64) -> np.uint64:
 @numba.njit(inline="always")
 def _merge(acc: np.uint64, value: np.uint64) -> np.uint64:
     return (acc ^ _round(np.uint64(0), value)) * _P1 + _P4
+
+
+@numba.njit(inline="always")
+def _with_eight(h: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate(h ^ _round(np.uint64(0), word), 27) * _P1 + _P4
+
+
+@numba.njit(inline="always")
+def _with_four(h: np.uint64, lane: np.uint64) -> np.uint64:
+    return _rotate(h ^ (lane * _P1), 23) * _P2 + _P3
+
+
+@numba.njit(inline="always")
+def _with_one(h: np.uint64, byte: np.uint64) -> np.uint64:
+    return _rotate(h ^ (byte * _P5), 11) * _P1
+
+
+@numba.njit(inline="always")
+def _mixed(h: np.uint64) -> np.uint64:
+    h = (h ^ (h >> np.uint64(33))) * _P2
+    h = (h ^ (h >> np.uint64(29))) * _P3
+    h ^= h >> np.uint64(32)
+    return h if h != 0 else np.uint64(1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -57,21 +81,50 @@ def hash_at(start: int, end: int) -> np.uint64:
         h = _P5
     h += np.uint64(n)
     while i + 8 <= end:
-        h = _rotate(h ^ _round(np.uint64(0), load64(i)), 27) * _P1 + _P4
+        h = _with_eight(h, load64(i))
         i += 8
     if i + 4 <= end:
-        lane = np.uint64(0)
-        for k in range(4):
-            lane |= np.uint64(load8(i + k)) << np.uint64(8 * k)
-        h = _rotate(h ^ (lane * _P1), 23) * _P2 + _P3
+        h = _with_four(h, np.uint64(load32(i)))
         i += 4
     while i < end:
-        h = _rotate(h ^ (np.uint64(load8(i)) * _P5), 11) * _P1
+        h = _with_one(h, np.uint64(load8(i)))
         i += 1
-    h = (h ^ (h >> np.uint64(33))) * _P2
-    h = (h ^ (h >> np.uint64(29))) * _P3
-    h ^= h >> np.uint64(32)
-    return h if h != 0 else np.uint64(1)
+    return _mixed(h)
+
+
+@numba.njit(inline="always")
+def _eight_of_two(one: int, size: int, between: np.uint64, other: int, k: int) -> np.uint64:
+    """The bytes from the k-th one on of: `size` bytes at `one`, the byte `between`, those at `other`."""
+    if k + 8 <= size:
+        return load64(one + k)
+    if k > size:
+        return load64(other + k - size - 1)
+    bits = np.uint64(8 * (size - k))
+    word = (load64(one + k) & ((np.uint64(1) << bits) - np.uint64(1))) | between << bits
+    return word | load64(other) << bits << np.uint64(8)
+
+
+@numba.njit(cache=True, nogil=True)
+def hash_two(one: int, one_end: int, between: np.uint64, other: int, other_end: int) -> np.uint64:
+    """The hash of two texts with the byte `between` in between, less than 32 bytes in all, without copying them.
+
+    Both must end with `words64.PADDING`.
+    """
+    size = one_end - one
+    n = size + 1 + other_end - other
+    h = _P5 + np.uint64(n)
+    k = 0
+    while k + 8 <= n:
+        h = _with_eight(h, _eight_of_two(one, size, between, other, k))
+        k += 8
+    word = _eight_of_two(one, size, between, other, k)
+    if n & 4:
+        h = _with_four(h, word & _LOW)
+        word >>= np.uint64(32)
+    for _ in range(n & 3):
+        h = _with_one(h, word & np.uint64(0xFF))
+        word >>= np.uint64(8)
+    return _mixed(h)
 
 
 @numba.njit(inline="always")

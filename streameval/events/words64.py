@@ -87,6 +87,17 @@ def store64(typing_context: Any, place: Any, word: Any) -> Any:
 
 
 @intrinsic
+def store_double(typing_context: Any, place: Any, number: Any) -> Any:
+    """Writes a float64 to the eight bytes from an address on."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.float64), code
+
+
+@intrinsic
 def store8(typing_context: Any, place: Any, byte: Any) -> Any:
     """Writes the lowest byte of an int64 to an address."""
 
@@ -103,6 +114,16 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], cgutils.false_bit)
+
+    return types.int64(types.uint64), code
+
+
+@intrinsic
+def leading_zeros(typing_context: Any, word: Any) -> Any:
+    """How many of the highest bits of a uint64 are 0; 64 of 0."""
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], cgutils.false_bit)
 
     return types.int64(types.uint64), code
 

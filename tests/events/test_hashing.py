@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from streameval.events.hashing import hash_one, hash_strings
+from streameval.events.hashing import hash_one, hash_strings, hash_two
+from streameval.events.words64 import PADDING
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,13 @@ def test_arrays_slices_dictionaries_and_nulls_hash_as_their_strings() -> None:
     assert hash_strings(whole.slice(1)).tolist() == [*expected, 0]
     assert hash_strings(pa.array(texts).dictionary_encode()).tolist() == expected
     assert hash_strings(pa.array([], pa.string())).size == 0
+
+
+def test_two_texts_hash_as_their_concatenation() -> None:
+    letters = "abcdefghijklmnopqrstuvwxyzABCDE"
+    for size in range(31):
+        for other in range(31 - size):
+            one, two = letters[:size], letters[::-1][:other]
+            kept = [np.frombuffer(text.encode() + b"zz" + PADDING, np.uint8) for text in (one, two)]
+            (first, second) = (int(text.ctypes.data) for text in kept)
+            assert hash_two(first, first + size, np.uint64(61), second, second + other) == hash_one(f"{one}={two}")

@@ -211,6 +211,33 @@ def test_a_pause_loses_nothing_of_what_the_client_has_fetched_one_by_one(real_la
         reader.close()
 
 
+def test_a_silent_topic_does_not_hold_up_a_backlog_of_the_other_one(real_lab, impressions):
+    """Whatever is taken at a time: kafka-python asked for the silent one alone, until the broker had waited for it."""
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
+    for event in impressions(0, 20):
+        real_lab.write(real_lab.impressions, [event.ljust(5_000)])
+    wait, fetch = 4.0, 12_000  # seconds that the broker waits for messages; bytes, which are two messages
+    options = {
+        "kafka-python": {"fetch_max_wait_ms": int(wait * 1_000), "max_partition_fetch_bytes": fetch},
+        "confluent": {"fetch.wait.max.ms": int(wait * 1_000), "max.partition.fetch.bytes": fetch},
+    }
+    topics = [real_lab.impressions, real_lab.clicks]
+    reader = open_reader(real_lab.settings(client_options=options[real_lab.client]))
+    try:
+        reader.partition_counts(topics, PATIENCE)
+        reader.subscribe(topics, Anybody(), committed=False)
+        deadline, offsets = time.monotonic() + PATIENCE, []
+        while len(offsets) < 20:
+            joining = not offsets
+            offsets += [offset for run in reader.poll(0.2, 1) for offset in run.offsets]
+            if joining and offsets:
+                deadline = time.monotonic() + 5 * wait
+            assert time.monotonic() < deadline, offsets
+        assert offsets == list(range(20))
+    finally:
+        reader.close()
+
+
 def read(reader, count):
     """The offsets of the next messages."""
     offsets = []

@@ -58,11 +58,22 @@ from streameval.sources.formats.event_layout import (
     WORD,
     EventLayout,
 )
+from streameval.sources.formats.feature_columns import (
+    MAX_NAMES,
+    FeatureColumns,
+    FeaturePlaces,
+    feature_places,
+    forget_names,
+    is_there_twice,
+    keep_entry,
+    keep_name,
+    name_before,
+    one_hot,
+)
 from streameval.sources.formats.iso_times import iso_ms
-from streameval.sources.formats.pool import Pool, intern
+from streameval.sources.formats.pool import Pool, intern, pool_places
 from streameval.sources.formats.raw import RawEvents
 from streameval.sources.formats.scan_events import which_name
-from streameval.sources.formats.scan_features import MAX_NAMES, FeatureColumns, is_there_twice, one_hot
 from streameval.sources.formats.scanned import VERSIONS_AT_MOST, Messages, ScannedColumns, give_back, raw_events
 
 _SHORTEST = 2  # bytes of an entry of a map: the length of its name, which is empty, and a number
@@ -112,11 +123,7 @@ def _features(
     count: int,
     branches: NDArray[np.int64],
     want: bool,
-    entry: NDArray[np.uint64],
-    value: NDArray[np.float64],
-    names: NDArray[np.int64],
-    mixed: NDArray[np.uint64],
-    scratch: int,
+    places: FeaturePlaces,
     used: int,
 ) -> tuple[int, int]:
     """Returns (end of the map that begins at i, entries in use after it), like `scan_features.scan_object`; -1: not
@@ -135,12 +142,13 @@ def _features(
         size, name = varint(i, end)
         if n == MAX_NAMES or name < 0 or not 0 <= size <= end - name:
             return -1, used
-        before, i = names[n, 0], name + size
-        if not (as_before and names[n, 1] - before == size and is_same(name, before, size)):
+        before, before_end = name_before(places, n)
+        i = name + size
+        if not (as_before and before_end - before == size and is_same(name, before, size)):
             as_before = False
             if not is_text(name, i):
                 return -1, used
-        names[n, 0], names[n, 1] = name, i
+        keep_name(places, n, name, i)
         n += 1
         name_end = i
         i, branch = branch_at(i, end, first, count)
@@ -152,17 +160,17 @@ def _features(
             if i < 0:
                 return -1, used
             if want:
-                entry[used], value[used] = one_hot(name, name_end, begin, i, scratch), 1.0
+                keep_entry(places, used, one_hot(name, name_end, begin, i, places[4]), 1.0)
                 used += 1
             continue
         i, _, x = plain_at(i, end, wire)
         if i < 0 or not math.isfinite(x):
             return -1, used
         if want and wire != NULL_VALUE:
-            entry[used], value[used] = hash_at(name, name_end), x
+            keep_entry(places, used, hash_at(name, name_end), x)
             used += 1
-    names[n, 0], names[n, 1] = 0, -1
-    if not as_before and is_there_twice(names, mixed, n):
+    forget_names(places, n)
+    if not as_before and is_there_twice(places, n):
         return -1, used
     return i, used
 
@@ -190,7 +198,9 @@ def _events(
     start, known_text = address_of(data), address_of(text)
     whole, real, versions, version_numbers, used = out
     cells, words, columns = pool
+    places = pool_places(cells, words, columns)
     entry, value, known, mixed, scratch = features
+    noted = feature_places(entry, value, known, mixed, scratch)
     scratch_at = address_of(scratch)
     codes, word_columns = rows
     fields_ = len(limits)
@@ -228,11 +238,7 @@ def _events(
                     b,
                     branches=branches,
                     want=want_features,
-                    entry=entry,
-                    value=value,
-                    names=known,
-                    mixed=mixed,
-                    scratch=scratch_at,
+                    places=noted,
                     used=entries,
                 )
                 if i < 0:
@@ -272,7 +278,7 @@ def _events(
                         seen |= bit
                         code = -1
                         if inner == STRING and not twice:
-                            code = intern(start, begin, i, names[k, PLACE], cells, words, columns)
+                            code = intern(start, begin, i, names[k, PLACE], places)
                         if twice or (code < 0 and inner != NULL_VALUE):
                             i = -1
                             break
@@ -281,7 +287,7 @@ def _events(
                     if inner == NULL_VALUE or not _is_in_range(x, NUMBER, limits, field):
                         i = -1
                         break
-                    code = intern(start, name, name_end, word_columns + slot, cells, words, columns)
+                    code = intern(start, name, name_end, word_columns + slot, places)
                     last = used[slot]
                     twice = code < 0 or last - used_before[slot] == VERSIONS_AT_MOST
                     for k in range(used_before[slot], last):
@@ -315,7 +321,7 @@ def _events(
                 else:
                     good = False
             elif target == WORD:
-                code = intern(start, begin, stop, slot, cells, words, columns)
+                code = intern(start, begin, stop, slot, places)
                 whole[codes + slot, row] = code
                 good = code >= 0
             elif target == TIME:
@@ -337,4 +343,4 @@ def _events(
         for k in range(used.size):
             used[k] = used_before[k]
         give_back(row, codes, codes + word_columns, whole, real)
-        known[0, 0], known[0, 1] = 0, -1  # a name of features may be repeated
+        forget_names(noted, 0)  # a name of features may be repeated

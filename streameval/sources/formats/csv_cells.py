@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from streameval.events.hashing import hash_at
 from streameval.events.words64 import is_same, load8, load64, store8
 from streameval.sources.formats.decimals import HARD, number
+from streameval.sources.formats.feature_columns import one_hot
 from streameval.sources.formats.iso_times import iso_ms
 from streameval.sources.formats.json_text import FALSE, QUOTE, SMALL_T, SPACE, TRUE
-from streameval.sources.formats.pool import Pool, intern
+from streameval.sources.formats.pool import Pool, intern, pool_places
 from streameval.sources.formats.scan_events import integer_of
-from streameval.sources.formats.scan_features import one_hot
 
 _SMALL = np.uint64(0x20)  # makes the letter in the lowest byte lower-case: Python writes True
 # white space beyond ASCII in UTF-8: NEL and NBSP; the others have three bytes
@@ -112,6 +112,7 @@ def code_words(
 ) -> int:
     """Fills in out[n]: the codes of the words in a column of the pool, -1 for cells that are empty or left."""
     cells, words, columns = pool
+    places = pool_places(cells, words, columns)
     left = last_size = 0
     last, last_code = text, np.int64(-1)
     for row in range(out.size):
@@ -123,7 +124,7 @@ def code_words(
             out[row] = last_code
             continue
         if not _may_be_blank(begin, end):
-            out[row] = last_code = intern(text, begin, end, column, cells, words, columns)
+            out[row] = last_code = intern(text, begin, end, column, places)
             last, last_size = begin, end - begin
         if out[row] < 0:
             unsure[left] = row

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.words64 import load8, load64
+from streameval.events.words64 import leading_zeros, load8, load64
 
 READ, HARD = 1, 2
 
@@ -63,16 +63,6 @@ def _product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
     return a_high * b_high + (first >> by) + (second >> by), (second << by) | (low & _LOW)
 
 
-@numba.njit(inline="always")
-def _leading_zeros(x: np.uint64) -> int:
-    zeros = 0
-    for step in (32, 16, 8, 4, 2, 1):
-        if x >> np.uint64(64 - step) == 0:
-            zeros += step
-            x <<= np.uint64(step)
-    return zeros
-
-
 @numba.njit(cache=True, nogil=True)
 def nearest(w: np.uint64, q: int) -> float:
     """Returns the double nearest to w * 10**q, ties to even; NaN if this cannot determine it."""
@@ -80,7 +70,7 @@ def nearest(w: np.uint64, q: int) -> float:
         return 0.0
     if q < _FEWEST or q > _MOST:
         return np.nan
-    zeros = _leading_zeros(w)
+    zeros = leading_zeros(w)
     w <<= np.uint64(zeros)
     high, low = _product(w, _POWERS[q - _FEWEST, 0])
     if high & _NOT_EXACT == _NOT_EXACT:

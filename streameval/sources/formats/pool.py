@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.hashing import hash_at
-from streameval.events.words64 import is_same
+from streameval.events.words64 import address_of, is_same, load64, store64
 from streameval.sources.formats.texts import Words
 
 _MOST = 1 << 20  # cells
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _COLUMN, _START, _END, _CODE = range(4)
 _KNOWN, _LAST = range(2)
+_CELL_BYTES, _WORD_BYTES, _COLUMN_BYTES = 16, 32, 16  # of a row
 
 
 class Pool(NamedTuple):
@@ -23,7 +24,7 @@ class Pool(NamedTuple):
 
     cells: NDArray[np.uint64]  # [a power of two, 2]: hash (0: empty) and word
     words: NDArray[np.int64]  # [most, 4]: for each word its column, start and end, code
-    columns: NDArray[np.int64]  # [columns + 1, 2]: number of words, and the last one; the last row: of all columns
+    columns: NDArray[np.int64]  # [1 + columns, 2]: number of words, and the last one; the first row: of all columns
 
     @staticmethod
     def of(columns: int, rows: int) -> Pool:
@@ -37,52 +38,79 @@ class Pool(NamedTuple):
 
     def column(self, codes: NDArray[np.int64], column: int, text: bytes | bytearray) -> Words:
         """Returns a column from its codes (-1: none) and the text that was read."""
-        known = self.words[: int(self.columns[-1, _KNOWN])]
+        known = self.words[: int(self.columns[0, _KNOWN])]
         mine = known[known[:, _COLUMN] == column, _START:_CODE]
         return Words(codes.astype(np.int32), [text[a:b].decode() for a, b in mine.tolist()])
 
 
+PoolPlaces = tuple[int, int, int, int]
+
+
 @numba.njit(inline="always")
-def _is_same(text: int, start: int, end: int, words: NDArray[np.int64], word: int) -> bool:
-    first = words[word, _START]
-    return words[word, _END] - first == end - start and is_same(text + first, start, end - start)
+def pool_places(cells: NDArray[np.uint64], words: NDArray[np.int64], columns: NDArray[np.int64]) -> PoolPlaces:
+    """Returns a pool's arrays as `intern` takes them: (address of the cells, their number, that of the words, that of the
+    columns). The arrays have to be used again later.
+    """
+    return address_of(cells), len(cells), address_of(words), address_of(columns)
+
+
+@numba.njit(inline="always")
+def _get(at: int, k: int) -> int:
+    """Returns the k-th number of a row."""
+    return np.int64(load64(at + 8 * k))  # type: ignore[return-value]  # an int to Numba
+
+
+@numba.njit(inline="always")
+def _put(at: int, k: int, number: int) -> None:
+    store64(at + 8 * k, np.uint64(number))
+
+
+@numba.njit(inline="always")
+def _is_same(text: int, start: int, end: int, word: int) -> bool:
+    """Whether the word in the row at an address is that between two other ones."""
+    first = _get(word, _START)
+    return _get(word, _END) - first == end - start and is_same(text + first, start, end - start)
 
 
 @numba.njit(cache=True, nogil=True)
-def intern(
-    text: int,
-    start: int,
-    end: int,
-    column: int,
-    cells: NDArray[np.uint64],
-    words: NDArray[np.int64],
-    columns: NDArray[np.int64],
-) -> int:
+def intern(text: int, start: int, end: int, column: int, pool: PoolPlaces) -> int:
     """Returns the number of a column's word between two addresses, in the text at `text`; -1: there is no room for a
     new one.
     """
-    last = columns[column, _LAST]
-    if last >= 0 and _is_same(text, start, end, words, last):
-        return int(words[last, _CODE])
-    mask = np.uint64(len(cells) - 1)
+    cells, size, words, columns = pool
+    of_all, mine = columns, columns + _COLUMN_BYTES * (column + 1)
+    last = _get(mine, _LAST)
+    if last >= 0 and _is_same(text, start, end, words + _WORD_BYTES * last):
+        return _get(words + _WORD_BYTES * last, _CODE)
+    mask = np.uint64(size - 1)
     key = hash_at(start, end) + np.uint64(column) * _SPREAD
     if key == 0:
         key = np.uint64(1)
     at = (key ^ (key >> np.uint64(32))) & mask
-    while cells[at, 0]:
-        if cells[at, 0] == key:
-            word = np.int64(cells[at, 1])
-            if words[word, _COLUMN] == column and _is_same(text, start, end, words, word):
-                columns[column, _LAST] = word
-                return int(words[word, _CODE])
+    while True:
+        cell = cells + _CELL_BYTES * int(at)
+        there = load64(cell)
+        if there == 0:
+            break
+        if there == key:
+            word = _get(cell, 1)
+            row = words + _WORD_BYTES * word
+            if _get(row, _COLUMN) == column and _is_same(text, start, end, row):
+                _put(mine, _LAST, word)
+                return _get(row, _CODE)
         at = (at + np.uint64(1)) & mask
-    known = columns[-1, _KNOWN]
-    if known == len(words):
+    known = _get(of_all, _KNOWN)
+    if known == size // 2:
         return -1
-    cells[at, 0], cells[at, 1] = key, np.uint64(known)
-    words[known, _COLUMN], words[known, _START], words[known, _END] = column, start - text, end - text
-    words[known, _CODE] = columns[column, _KNOWN]
-    columns[column, _KNOWN] += 1
-    columns[column, _LAST] = known
-    columns[-1, _KNOWN] = known + 1
-    return int(words[known, _CODE])
+    code = _get(mine, _KNOWN)
+    store64(cell, key)
+    _put(cell, 1, known)
+    row = words + _WORD_BYTES * known
+    _put(row, _COLUMN, column)
+    _put(row, _START, start - text)
+    _put(row, _END, end - text)
+    _put(row, _CODE, code)
+    _put(mine, _KNOWN, code + 1)
+    _put(mine, _LAST, known)
+    _put(of_all, _KNOWN, known + 1)
+    return code

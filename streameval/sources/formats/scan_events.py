@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.hashing import hash_at
-from streameval.events.words64 import address_of, is_same, load8
+from streameval.events.words64 import address_of, is_same, load8, load_double
 from streameval.sources.formats.decimals import HARD, digits, number
 from streameval.sources.formats.event_layout import (
     BEGINS,
@@ -38,6 +38,7 @@ from streameval.sources.formats.event_layout import (
     WORD,
     EventLayout,
 )
+from streameval.sources.formats.feature_columns import FeatureColumns, feature_places, forget_names
 from streameval.sources.formats.iso_times import iso_ms
 from streameval.sources.formats.json_text import (
     CLOSE,
@@ -57,11 +58,12 @@ from streameval.sources.formats.json_text import (
     string_end,
     value_end,
 )
-from streameval.sources.formats.pool import Pool, intern
-from streameval.sources.formats.scan_features import FeatureColumns, scan_object
+from streameval.sources.formats.pool import Pool, intern, pool_places
+from streameval.sources.formats.scan_features import scan_object
 from streameval.sources.formats.scanned import VERSIONS_AT_MOST, Messages, ScannedColumns, give_back
 
 _MOST_DIGITS = 18
+_LIMIT_BYTES = 24  # of a row of limits: the lowest, the highest, and whether the lowest is excluded
 _MOST_MEMBERS = 64  # members whose position is remembered
 
 
@@ -110,8 +112,8 @@ def which_name(
 
 
 @numba.njit(cache=True, nogil=True)
-def _number_of(i: int, end: int, kind: int, limits: NDArray[np.float64], field: int) -> tuple[int, float]:
-    """Returns (end of the value that begins at i, the number); -1: not valid for the field."""
+def _number_of(i: int, end: int, kind: int, limits: int) -> tuple[int, float]:
+    """Returns (end of the value that begins at i, the number); -1: not valid for a field with limits at that address."""
     if kind == LABEL and (is_word(i, end, TRUE) or is_word(i, end, FALSE)):
         return (i + 4, 1.0) if load8(i) == SMALL_T else (i + 5, 0.0)
     if not (load8(i) == MINUS or ZERO <= load8(i) <= NINE):
@@ -126,7 +128,8 @@ def _number_of(i: int, end: int, kind: int, limits: NDArray[np.float64], field: 
                 return -1, 0.0
     if kind == LABEL:
         return (i, x) if x <= 1.0 else (-1, 0.0)
-    if x < limits[field, 0] or x > limits[field, 1] or (limits[field, 2] and x == limits[field, 0]):
+    lowest = load_double(limits)
+    if x < lowest or x > load_double(limits + 8) or (load_double(limits + 16) != 0.0 and x == lowest):
         return -1, 0.0
     return i, x
 
@@ -177,11 +180,12 @@ def _scan(
     """
     # unpacked here: reading a field in the loop costs twice as much as the rest of it
     data, bounds, hard, ascii_only, want_features, _ = messages
-    start_of_all, known_text = address_of(data), address_of(text)
+    start_of_all, known_text, limits_at = address_of(data), address_of(text), address_of(limits)
     whole, real, versions, version_numbers, used = out
     cells, words, columns = pool
+    places = pool_places(cells, words, columns)
     entry, value, known, mixed, scratch = features
-    scratch_at = address_of(scratch)
+    noted = feature_places(entry, value, known, mixed, scratch)
     codes, word_columns, spans = rows
     fields_ = len(limits)
     guesses = np.full((2, _MOST_MEMBERS), -1)
@@ -262,7 +266,7 @@ def _scan(
                     i = string_end(begin, end, ascii_only)
                     if i < 0:
                         break
-                    code = intern(start_of_all, begin, i, slot, cells, words, columns)
+                    code = intern(start_of_all, begin, i, slot, places)
                     whole[codes + slot, row] = code
                     i = i + 1 if code >= 0 else -1
                 elif kind == TIME:
@@ -281,22 +285,12 @@ def _scan(
                 elif kind == FEATURES:
                     whole[HAS_FEATURES, row] = 1
                     if want_features:
-                        i, entries = scan_object(
-                            i,
-                            end,
-                            ascii_only,
-                            entry=entry,
-                            value=value,
-                            names=known,
-                            mixed=mixed,
-                            scratch=scratch_at,
-                            used=entries,
-                        )
+                        i, entries = scan_object(i, end, ascii_only, noted, entries)
                         whole[LENGTHS, row] = entries - entries_before
                     else:
                         i = value_end(i, end, ascii_only)
                 else:
-                    i, real[slot, row] = _number_of(i, end, kind, limits, field)
+                    i, real[slot, row] = _number_of(i, end, kind, limits_at + _LIMIT_BYTES * field)
             elif names[inside, KIND] == OF_SLICES:
                 field = guess
                 if not guessed:
@@ -325,16 +319,16 @@ def _scan(
                         word_end = i
                     if word_end < 0:
                         break
-                    code = intern(start_of_all, begin, word_end, slot, cells, words, columns)
+                    code = intern(start_of_all, begin, word_end, slot, places)
                     if code < 0:
                         break
                     whole[codes + slot, row] = code
             else:  # the number of a version
                 slot = names[inside, PLACE]
-                i, x = _number_of(i, end, NUMBER, limits, inside)
+                i, x = _number_of(i, end, NUMBER, limits_at + _LIMIT_BYTES * inside)
                 if i < 0:
                     break
-                code = intern(start_of_all, name, name_end, word_columns + slot, cells, words, columns)
+                code = intern(start_of_all, name, name_end, word_columns + slot, places)
                 last = used[slot]
                 twice = code < 0 or last - used_before[slot] == VERSIONS_AT_MOST
                 for k in range(used_before[slot], last):
@@ -364,4 +358,4 @@ def _scan(
         for k in range(used.size):
             used[k] = used_before[k]
         give_back(row, codes, codes + word_columns, whole, real)
-        known[0, 0], known[0, 1] = 0, -1  # a name of features may be repeated
+        forget_names(noted, 0)  # a name of features may be repeated

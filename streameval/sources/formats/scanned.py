@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Features
 from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout
+from streameval.sources.formats.feature_columns import FeatureColumns
 from streameval.sources.formats.pool import Pool
 from streameval.sources.formats.raw import ByVersion, RawEvents
-from streameval.sources.formats.scan_features import FeatureColumns
 from streameval.sources.formats.texts import Ids, Words
 
 VERSIONS_AT_MOST = 256  # versions that one object may name

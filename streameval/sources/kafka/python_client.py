@@ -15,9 +15,10 @@ TUNING: dict[str, Any] = {
     "client_id": "streameval",
     "isolation_level": "read_committed",
     "fetch_max_wait_ms": 100,
-    # The limit on messages in memory: one response of each broker, with at most this part per partition.
-    "fetch_max_bytes": 33_554_432,
-    "max_partition_fetch_bytes": 1_048_576,
+    # The limit on messages in memory: one response of each broker, unpacked, and the next one. A partition may fill it: where
+    # it brings less than the loop takes at a time, each batch waits for a request.
+    "fetch_max_bytes": 4_194_304,
+    "max_partition_fetch_bytes": 4_194_304,
     "allow_auto_create_topics": False,  # a reader that creates topics would give them the wrong partition count
     "metadata_max_age_ms": 30_000,
     "reconnect_backoff_max_ms": 2_000,

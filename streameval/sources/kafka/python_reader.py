@@ -75,7 +75,6 @@ class KafkaPythonReader(GroupReader):
         self._handover = Handover()
         self._revoked_at: float | None = None  # when the current rebalance began
         self._ready = ReadyRuns()  # received, not delivered yet
-        self._density = 1.0  # messages per record of the client, which may be a whole batch
 
     @property
     def _consumer(self) -> Any:
@@ -125,7 +124,7 @@ class KafkaPythonReader(GroupReader):
             if runs:
                 deadline = min(deadline, time.monotonic() + LINGER)
             left = deadline - time.monotonic()
-            self._receive(min(max(0.0, left), SLICE), wanted)
+            self._receive(min(max(0.0, left), SLICE))
             runs += self._ready.take(wanted, self._paused)
             if left <= 0:
                 break
@@ -171,7 +170,7 @@ class KafkaPythonReader(GroupReader):
         The client's buffer is moved into ours first: kafka-python 3.0.12 sets a half-read fetch of a paused partition
         aside, and after `resume` may never return to it, while that partition is not fetched either.
         """
-        self._receive(0.0, EVERYTHING)
+        self._receive(0.0)
         self._paused |= set(places)
         self._consumer.pause(*self._still_given(self._paused))
 
@@ -198,7 +197,12 @@ class KafkaPythonReader(GroupReader):
         listener = AssignmentListener(self._handover, self._on_assign, self._on_revoke, self._on_lost)
         self._consumer.subscribe(topics=self._topics, listener=listener)
 
-    def _receive(self, timeout: float, max_messages: int) -> None:
+    def _receive(self, timeout: float) -> None:
+        """Moves what the client has into our buffer, all of it: at most one response per broker.
+
+        kafka-python does not fetch from a partition of which it still has messages. If it has some of one topic only, it
+        asks for the other one alone; and while the broker waits for messages of that one, nothing else is fetched.
+        """
         member = self._of_group
         if self._revoked_at is not None:
             # If poll gives up while the leader of a group rejoins it because its topics have changed, 3.0.12 may forget
@@ -209,10 +213,9 @@ class KafkaPythonReader(GroupReader):
                 self._revoked_at = time.monotonic()
                 self._consumer.unsubscribe()
                 self._subscribe()
-        most = max(1, int(max_messages / self._density))
         try:
             fetched = self._handover.run(
-                lambda: self._consumer.poll(timeout_ms=int(timeout * 1_000), max_records=most), self._wake
+                lambda: self._consumer.poll(timeout_ms=int(timeout * 1_000), max_records=EVERYTHING), self._wake
             )
         except kafka_errors.OffsetOutOfRangeError as error:
             self._gaps |= {(p.topic, p.partition) for p in error.args[0]}
@@ -235,14 +238,10 @@ class KafkaPythonReader(GroupReader):
             member.look()
         if fetched:
             self._answered = time.monotonic()
-        got = 0
         for place, records in fetched.items():
             for run in runs_of(place.topic, place.partition, records):
-                got += len(run.offsets)
                 if run.place in member.open:  # otherwise from a start that is not valid: read again
                     self._ready.add(run)
-        if got:
-            self._density = max(got / sum(map(len, fetched.values())), 0.8 * self._density)
 
     def _due(self) -> dict[Place, int]:
         """Returns the next offset to deliver; past transaction markers, which are never delivered, if no messages wait
