@@ -286,6 +286,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """The console entry: every expected error is one line on stderr and status 1."""
+    start.open_standard_streams()
     sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)
