@@ -299,6 +299,10 @@ def main() -> None:
         _fail(error.format_message())
     except BrokenPipeError:
         sys.exit(1)
+    except MemoryError:
+        _fail("out of memory; raise the limit of this process (ulimit -v, or the container's)")
+    except ImportError as error:  # its message names a file, never an event
+        _fail(f"cannot be loaded: {error}; install it again, or raise the limit of memory (ulimit -v) if that is low")
     except Exception as error:
         if _has_a_name(error):
             _fail(str(error))
