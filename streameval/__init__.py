@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streameval.process.kernel_place import ensure_place
 from streameval.process.kernels import drop_stale
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Certified", "Evaluation", "Monitor", "ScoreHistogram", "__version__", "evaluate"]
 
+ensure_place(Path(__file__).parent)
 drop_stale(Path(__file__).parent, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 _WHERE = {

@@ -286,6 +286,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """The console entry: every expected error is one line on stderr and status 1."""
+    start.open_standard_streams()
     sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)
@@ -298,6 +299,10 @@ def main() -> None:
         _fail(error.format_message())
     except BrokenPipeError:
         sys.exit(1)
+    except MemoryError:
+        _fail("out of memory; raise the limit of this process (ulimit -v, or the container's)")
+    except ImportError as error:  # its message names a file, never an event
+        _fail(f"cannot be loaded: {error}; install it again, or raise the limit of memory (ulimit -v) if that is low")
     except Exception as error:
         if _has_a_name(error):
             _fail(str(error))

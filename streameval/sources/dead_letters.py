@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -44,7 +45,8 @@ class JsonlDeadLetters:
                 file.flush()
                 os.fsync(file.fileno())
             except OSError as error:
-                raise self._unwritable(error) from None
+                if error.errno != errno.EINVAL:  # a pipe or a device, such as /dev/stdout: nothing of it is on a disk
+                    raise self._unwritable(error) from None
 
     def close(self) -> None:
         """Flushes and closes, even a file that can no longer be written (it then raises SourceError)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -68,12 +69,11 @@ def opened(path: str | Path) -> BinaryIO:
 
 
 def write(path: str | Path, text: str) -> None:
-    """Writes a file completely or not at all. Raises SourceError, OSError."""
+    """Writes a file completely or not at all; a device, a pipe or a link such as /dev/stdout is written to, not replaced.
+    Raises SourceError, OSError.
+    """
     if not is_remote(path):
-        local = Path(path)
-        partial = local.with_name(local.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, local)
+        _write_here(Path(path), text)
         return
     store, inside = _store(path)
     try:
@@ -97,6 +97,21 @@ def need_bucket(path: str | Path) -> None:
         raise _unreachable(path, error) from None
     if missing:
         raise SourceError(f"{address(path)}: bucket {bucket} does not exist; check the address, or create it")
+
+
+def _write_here(path: Path, text: str) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError as error:
+        error.filename = str(path)  # the error of a full disk has none
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def _store(path: str | Path) -> tuple[pyarrow.fs.FileSystem, str]:

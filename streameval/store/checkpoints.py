@@ -177,7 +177,9 @@ class Checkpoints:
         return [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name)]
 
     def _highest(self) -> int:
-        return max((int(m[1]) for p in self.folder.iterdir() if (m := _EPOCH.fullmatch(p.name))), default=0)
+        """The newest epoch: of its file, or of a checkpoint, as a copy of the folder may lack files that are empty."""
+        names = [path.name for path in self.folder.iterdir()]
+        return max((int(m[1]) for name in names if (m := _EPOCH.fullmatch(name) or _NAME.fullmatch(name))), default=0)
 
     def _check_fence(self) -> None:
         try:

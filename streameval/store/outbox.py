@@ -339,7 +339,10 @@ class Outbox:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"{self._path or 'outbox'}: {error}; check the disk of store.path") from error
+            fix = "check the disk of store.path"
+            if "malformed" in str(error) or "not a database" in str(error):
+                fix = "put a good copy in its place, or move it away: what waits in it is not sent then, and sinks get their panes again"
+            raise StoreError(f"{self._path or 'outbox'}: {error}; {fix}") from error
 
 
 def _drop_oldest(db: sqlite3.Connection, receiver: str) -> int:

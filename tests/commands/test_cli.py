@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from streameval.commands.cli import TrafficTarget, cli
+from streameval.commands.cli import TrafficTarget, cli, main
 
 
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -93,3 +93,25 @@ def test_simulate_writes_to_kafka_also_where_something_is_called_kafka(
     assert TrafficTarget().convert("kafka", None, None) == Path("kafka")
     with pytest.raises(click.BadParameter, match="is a directory"):
         TrafficTarget().convert(str(tmp_path / "kafka"), None, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (MemoryError(), "out of memory; raise the limit of this process"),
+        (ImportError("libarrow.so: failed to map segment from shared object"), "libarrow.so: failed to map segment"),
+    ],
+)
+def test_too_little_memory_is_one_line_and_no_trace(
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "main", fail)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow.fs
@@ -64,3 +65,27 @@ def test_a_secret_in_an_address_is_not_shown(secret: str) -> None:
 @pytest.mark.parametrize("path", ["s3.jsonl", "a/s3:/b", "/s3://b", "https://b/c"])
 def test_other_paths_are_files(path: str) -> None:
     assert not object_store.is_remote(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_a_report_goes_into_what_is_no_file_and_does_not_replace_it(tmp_path: Path, kind: str) -> None:
+    there = tmp_path / "there"
+    if kind == "pipe":  # /dev/null and /dev/full are of this sort, and root could replace them
+        os.mkfifo(there)
+        reader = os.open(there, os.O_RDONLY | os.O_NONBLOCK)
+        object_store.write(there, "{}\n")
+        assert os.read(reader, 100) == b"{}\n"
+        os.close(reader)
+        assert there.is_fifo()
+    else:  # as /dev/stdout
+        there.symlink_to(tmp_path / "target")
+        object_store.write(there, "{}\n")
+        assert there.is_symlink()
+        assert (tmp_path / "target").read_text() == "{}\n"
+
+
+def test_a_report_on_a_full_disk_is_an_error_with_its_name_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "report.json.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/report\.json'$"):
+        object_store.write(tmp_path / "report.json", "{}\n")
+    assert not list(tmp_path.iterdir())

@@ -176,6 +176,20 @@ def test_an_emptied_folder_is_told_from_a_lost_partition(tmp_path: Path) -> None
     assert not isinstance(failure.value, FencedError)
 
 
+def test_a_copy_without_its_empty_files_goes_on_after_its_newest_checkpoint(tmp_path: Path) -> None:
+    files = owner(tmp_path, keep=2)
+    for n in range(5):
+        files.save({"n": n}, {})
+    for epoch in tmp_path.glob("*.epoch"):  # as some tools for backups leave out what is empty
+        epoch.unlink()
+    again = owner(tmp_path, keep=2)
+    assert again.epoch == 2
+    again.save({"n": 5}, {})
+    assert number(again) == 5
+    with pytest.raises(FencedError):
+        files.save({"n": 6}, {})
+
+
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot be created: Not a directory; check store\.path"):

@@ -150,3 +150,15 @@ def test_a_file_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
         Outbox(tmp_path)
     with sqlite3.connect(tmp_path / OUTBOX_NAME) as later:
         assert later.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("how", ["cut short", "something else"])
+def test_a_damaged_outbox_is_one_error_that_says_what_moving_it_away_costs(tmp_path: Path, how: str) -> None:
+    Outbox(tmp_path).close()
+    path = tmp_path / OUTBOX_NAME
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] if how == "cut short" else b"x" * len(data))
+    with pytest.raises(
+        StoreError, match=r"outbox\.sqlite: .*; put a good copy in its place, or move it away: what waits"
+    ):
+        Outbox(tmp_path)

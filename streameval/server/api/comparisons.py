@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 
 from streameval.compare.reading.as_json import comparison_json, looks_json
@@ -21,6 +22,15 @@ from streameval.server.api.tables import CSV
 from streameval.server.api.verdicts import verdict_json
 from streameval.server.http.access import Access
 from streameval.server.http.problems import problem_responses, unknown
+
+
+class _Name(PathConvertor):
+    """A name from an event: as a path, which has slashes, and it may have line breaks, too."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("name", _Name())
 
 
 def router(publisher: Publisher, access: Access) -> APIRouter:
@@ -69,7 +79,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
             table=query.table(tables.part(query.rows)),
         )
 
-    @routes.get("/models/{model:path}/verdict", response_model=schemas.Verdict)
+    @routes.get("/models/{model:name}/verdict", response_model=schemas.Verdict)
     def get_verdict(
         request: Request,
         model: Annotated[str, Path(min_length=1, max_length=512, description="model name; it may contain slashes")],

@@ -17,15 +17,17 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from streameval.server.http.access import HEALTH
 from streameval.server.http.limits import MAX_ADDRESS, MAX_HEADERS
 from streameval.server.http.problems import MEDIA_TYPE, Problem, problem_json, problem_response
 from streameval.server.http.security import SecurityHeaders
 
 MAX_CONNECTIONS = 256  # that are served: readers, scrapers, proxies and at most 64 streams
-MAX_SPARE = 64  # beyond those, refused with 503; further ones are closed at once: files and sockets are scarce
+# beyond those, for probes: other requests are refused with 503; further ones are closed at once: files and sockets are scarce
+MAX_SPARE = 64
 _OTHER_FILES = 100  # of those that a process may open: for brokers, the store and modules; a monitor has about 50 open
 _LEAST = 8  # connections, however few files it may open
 MAX_HEAD = MAX_ADDRESS + MAX_HEADERS + 1024  # bytes of a request that is not complete; the rest is its first line's
@@ -37,6 +39,7 @@ STATE_SECONDS = {
     "reading": 30.0,  # an answer waits in our memory for the client to take it
     "closing": 5.0,
 }
+SPARE_SECONDS = 2.0  # the same of a spare connection, so that silent ones do not keep probes out
 
 
 class Listener(socket.socket):
@@ -71,8 +74,9 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Begins to watch."""
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            self.app = SecurityHeaders(_full, self.headers_of_all)
+        self._spare = len(self.connections) > MAX_CONNECTIONS
+        if self._spare:
+            self.app = _Full(self.app, self.headers_of_all)
         self._seen: tuple[str, object] = ("", None)
         self._since = 0.0
         self._watch()
@@ -94,12 +98,16 @@ class Connection(H11Protocol):
         seen = (self._state(), self.cycle)
         if seen != self._seen:
             self._seen, self._since = seen, now
-        elif now - self._since > STATE_SECONDS.get(seen[0], float("inf")):
+        elif now - self._since > (patience := self._patience(seen[0])):
             if seen[0] == "asking":
-                self._refuse(408, f"the request was not complete within {STATE_SECONDS['asking']:g} s; send it faster")
+                self._refuse(408, f"the request was not complete within {patience:g} s; send it faster")
             else:
                 self.transport.abort()
         self._watcher = self.loop.call_later(WATCH_SECONDS, self._watch)
+
+    def _patience(self, state: str) -> float:
+        patience = STATE_SECONDS.get(state, float("inf"))
+        return min(patience, SPARE_SECONDS) if self._spare and state in STATE_SECONDS else patience
 
     def _state(self) -> str:
         if self.transport.is_closing():
@@ -134,7 +142,18 @@ def connection_class(headers: Mapping[str, str]) -> type[Connection]:
     return type("Connection", (Connection,), {"headers_of_all": dict(headers)})
 
 
-async def _full(scope: Scope, receive: Receive, send: Send) -> None:
+class _Full:
+    """The app for a spare connection: it answers probes only, or a crowd of readers would have the process restarted."""
+
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str]) -> None:
+        self._app = app
+        self._refused = SecurityHeaders(_refuse, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._app if scope["path"] in HEALTH else self._refused)(scope, receive, send)
+
+
+async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
     detail = f"{MAX_CONNECTIONS} connections are already open; close some, or try again later"
     problem = Problem(503, detail, headers={"Retry-After": "5", "Connection": "close"})
     await problem_response(Request(scope), problem)(scope, receive, send)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from streameval.sources.kafka.topics import known_id
 from streameval.sources.protocol import Keeper, Place
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ class PartitionOwner:
         new = partitions - self._held
         if self._keeper is not None and new:
             self._starts |= self._keeper.take(new)
-            self._ids |= self._keeper.topic_ids(new)
+            restored = self._keeper.topic_ids(new).items()
+            self._ids |= {place: topic_id for place, text in restored if (topic_id := known_id(text))}
         self._held |= new
         self._began(partitions)
         return self._starts

@@ -22,6 +22,8 @@ from streameval.sources.kafka.python_client import (
 from streameval.sources.kafka.sender import Headers, Sender
 from streameval.sources.protocol import SourceError
 
+_ACKS = (0, 1, -1, "all")
+
 
 class KafkaPythonSender(Sender):
     """Sends with kafka-python."""
@@ -29,6 +31,9 @@ class KafkaPythonSender(Sender):
     def __init__(self, bootstrap_servers: str, client_options: Mapping[str, Any], oauth: str = "") -> None:
         super().__init__(bootstrap_servers, client_options)
         check_options(client_options, {"bootstrap_servers": RESERVED["bootstrap_servers"]})
+        acks = client_options.get("acks", "all")
+        if acks not in _ACKS:  # the client takes anything, and fails at every request
+            raise SourceError(f'kafka.client_options.acks: {acks!r} is none of 0, 1, -1 and "all"')
         self._options = {
             "linger_ms": 20,
             "batch_size": 262_144,

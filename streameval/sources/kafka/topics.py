@@ -46,9 +46,9 @@ class GroupMember:
 
 def known_id(text: str | None) -> str | None:
     """Returns an id as Kafka's tools write it, 22 characters; None if there is none, which brokers may write as
-    zero.
+    zero. librdkafka writes + and / where they have - and _, and so do checkpoints of earlier versions.
     """
-    return text if text and text.strip("A") else None
+    return text.replace("+", "-").replace("/", "_") if text and text.strip("A") else None
 
 
 class Describer(ABC):

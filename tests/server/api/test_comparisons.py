@@ -157,7 +157,7 @@ def test_before_after_is_a_warning_only(ask) -> None:
     assert (body["setup"], body["worse"], body["warning_only"]) == ("before_after", True, True)
 
 
-@pytest.mark.parametrize("model", ["a/b", "verdict", "a/verdict", "/", "ü ? #&%"])
+@pytest.mark.parametrize("model", ["a/b", "verdict", "a/verdict", "/", "ü ? #&%", "two\nlines", "\r\n"])
 def test_any_model_has_an_address(ask, model: str) -> None:
     path = f"/api/v1/models/{quote(model, safe='')}/verdict"
     c = comparison(candidate=Series(model, "v2", "logged"), baseline=Series(model, "v1", "logged"))

@@ -218,7 +218,7 @@ def test_connections_beyond_the_limit_are_told_503_and_still_more_are_hung_up_on
     monkeypatch.setattr(connections.Listener, "most", 5)
     held = [connect(server) for _ in range(5)]
     for connection in held:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
     assert [parsed(connection.recv(65536))[0] for connection in held[:3]] == [200, 200, 200]
     for connection in held[3:]:
         is_problem(parsed(everything(connection)), 503, "3 connections are already open")
@@ -232,6 +232,30 @@ def test_connections_beyond_the_limit_are_told_503_and_still_more_are_hung_up_on
         time.sleep(0.01)
     assert exchange(server, get("/livez"))[0] == 200
     assert caplog.records == []
+
+
+def test_probes_are_answered_while_slow_connections_fill_the_limit(server, monkeypatch) -> None:
+    monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
+    monkeypatch.setattr(connections.Listener, "most", 5)
+    monkeypatch.setattr(connections, "WATCH_SECONDS", 0.01)
+    monkeypatch.setattr(connections, "SPARE_SECONDS", QUICK)
+    held = [connect(server) for _ in range(3)]
+    for connection in held:
+        connection.sendall(b"GET /livez HTTP/1.1\r\n")  # and no more
+    deadline = time.monotonic() + 60
+    while len(server._server.server_state.connections) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert exchange(server, get("/livez"))[0] == 200
+    assert exchange(server, get("/readyz"))[0] in (200, 503)
+    is_problem(exchange(server, get("/api/v1/status")), 503, "3 connections are already open")
+    silent = [connect(server) for _ in range(2)]  # all of the spare ones: hung up on long before those that are served
+    assert [everything(connection) for connection in silent] == [b"", b""]
+    while len(server._server.server_state.connections) > 3:
+        time.sleep(0.01)
+    assert exchange(server, get("/livez"))[0] == 200
+    for connection in [*held, *silent]:
+        connection.close()
 
 
 def test_the_limits_apply_before_any_route_is_known(server) -> None:

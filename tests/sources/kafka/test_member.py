@@ -11,7 +11,7 @@ from streameval.sources.kafka.handover import Handover
 from streameval.sources.kafka.member import Generation, Member
 from streameval.sources.kafka.owner import PartitionOwner
 from streameval.sources.kafka.reader import MessageRun
-from streameval.sources.kafka.topics import Topic, TopicWatch
+from streameval.sources.kafka.topics import Topic, TopicWatch, known_id
 from streameval.sources.protocol import SourceError
 
 MEMBER = "streameval.sources.kafka.member"
@@ -232,6 +232,14 @@ def test_an_unreported_topic_id_changes_nothing(member, keeper):
     start(member, FIRST, {"i": Topic(None, 2), "c": Topic(None, 2)})
     assert member.positions.next[I0] == 7
     assert member.find_recreated({}) == frozenset()
+
+
+def test_the_other_clients_spelling_of_an_id_is_no_other_topic(member, keeper):
+    keeper.ids = {I0: "7q8n1cKyQOOCmQxS+ECh/g"}  # librdkafka's, in a checkpoint
+    assert known_id("7q8n1cKyQOOCmQxS+ECh/g") == "7q8n1cKyQOOCmQxS-ECh_g"
+    start(member, FIRST, {"i": Topic("7q8n1cKyQOOCmQxS-ECh_g", 2), "c": Topic("c", 2)})
+    assert member.positions.next[I0] == 7
+    assert member.positions.recreated == {}
 
 
 def test_a_states_topic_id_is_kept_and_checked_once_brokers_report_ids(member, keeper):
