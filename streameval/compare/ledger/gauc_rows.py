@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from streameval.compare.ledger.list_rows import NO_LISTS, ListMetrics
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
 from streameval.compare.ledger.user_aucs import MOST_PAIRS, Groups, UserScores
-from streameval.compare.ledger.window_choice import MOST_CHOSEN, ChosenRows, LiveRows, Wanted, choose
+from streameval.compare.ledger.window_choice import MOST_CHOSEN, LiveRows, Wanted, choose
 from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
 from streameval.join.joiner import Joiner
+from streameval.join.policy import CLICKED, CORRECTED
 from streameval.join.sampled import copies
 from streameval.join.scores import served_and_others, split_scored
 
@@ -112,15 +113,21 @@ class GaucRows:
             no_groups = Groups(np.empty(0, np.int32), np.empty(0, np.int8), np.empty(0, np.int32), np.empty(0, np.int8))
             return Gathered(late, np.array(due), no_groups, scores, None, served)
         most = min(MOST_CHOSEN, int(np.diff(known.spans).sum()))
-        room, halvings = ChosenRows.of(most), 0
-        n, _, window, block = choose(known, wanted, halvings, room)
+        rows, group = np.empty(most, np.int64), np.empty(most, np.int32)
+        halvings = 0
+        n, _, window, block = choose(known, wanted, halvings, rows, group)
         while n < 0:
             halvings += 1
             self.sampled += 1
-            n, _, window, block = choose(known, wanted, halvings, room)
-        chosen, group, label = (column[:n] for column in room)
+            n, _, window, block = choose(known, wanted, halvings, rows, group)
+        chosen = rows[:n]
+        state = table.state[chosen]
+        clicked = (state & CLICKED) != 0
+        if not late:
+            clicked &= (state & CORRECTED) == 0
+        label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
-        groups = Groups(window, block, group, label, *([] if stand_for is None else [stand_for.now]))
+        groups = Groups(window, block, group[:n], label, *([] if stand_for is None else [stand_for.now]))
         if not self.lists.wanted and joiner.policy.recalibrate is None:
             scores.add(groups, *served_and_others(table, joiner.runs, chosen, online_series))
             return Gathered(late, np.array(due), groups, scores, None, served)

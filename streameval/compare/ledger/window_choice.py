@@ -51,23 +51,11 @@ class Wanted(NamedTuple):
         return self.first * self.window, (self.first + self.place.size) * self.window
 
 
-class ChosenRows(NamedTuple):
-    """Room for rows, ascending."""
-
-    row: NDArray[np.int64]
-    group: NDArray[np.int32]
-    label: NDArray[np.int8]
-
-    @classmethod
-    def of(cls, rows: int) -> ChosenRows:
-        """Returns room for so many."""
-        return cls(np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.int8))
-
-
 @numba.njit(inline="always")
 def is_click(state: int, late: int) -> bool:
-    asked = CLICKED if late else CLICKED | CORRECTED | LATE
-    return bool(state & asked == CLICKED)
+    if not state & CLICKED:
+        return False
+    return bool(late) or not state & (CORRECTED | LATE)
 
 
 @numba.njit(inline="always")
@@ -130,16 +118,13 @@ def _take(
     asked: NDArray[np.int64],
     cells: NDArray[np.uint64],
     n: int,
-    state: NDArray[np.uint8],
-    late: int,
     rows: NDArray[np.int64],
     group: NDArray[np.int32],
-    label: NDArray[np.int8],
 ) -> int:
     """Appends those of some rows (`asked`, `keys`) whose users are in the table to the n that there are; returns their
     new number.
 
-    All cells are fetched before any is compared, so memory latency is paid once. -1 if there is too little room.
+    All cells are fetched before any is compared, so memory latency is paid once. -1 if `rows` has too little room.
     """
     for j in range(asked.size):
         cells[j] = table[_home(keys[j], table)]
@@ -151,24 +136,22 @@ def _take(
             if n == rows.size:
                 return -1
             rows[n], group[n] = asked[j], np.int32(cell & np.uint64((1 << _GROUP_BITS) - 1))
-            label[n] = is_click(state[asked[j]], late)
             n += 1
     return n
 
 
 @numba.njit(cache=True, nogil=True)
 def choose(
-    known: LiveRows, wanted: Wanted, halvings: int, out: ChosenRows
+    known: LiveRows, wanted: Wanted, halvings: int, rows: NDArray[np.int64], group: NDArray[np.int32]
 ) -> tuple[int, int, NDArray[np.int32], NDArray[np.int8]]:
     """Finds mature rows (with `late` 0: those on time, by their labels then) in wanted windows of users with a click
-    there, their groups and labels.
+    there, and their groups.
 
-    Returns (rows found, groups, the groups' windows, the groups' blocks); -1 rows if `out` has too little room.
+    Returns (rows found, groups, the groups' windows, the groups' blocks); -1 rows if `rows` has too little room.
     """
     ts, user, state, spans = known
     window, first, place, late = wanted
     low, high = first * window, (first + place.size) * window
-    rows, group, label = out
     clicks = _clicks(known, wanted, halvings, rows)  # their rows are kept in `rows` until then
     if clicks < 0:
         return -1, 0, np.empty(0, np.int32), np.empty(0, np.int8)
@@ -200,9 +183,9 @@ def choose(
                 asked[waiting], keys[waiting] = i, _key_of(user[i], salt)
                 waiting += 1
                 if waiting == _AT_ONCE:
-                    n = _take(table, keys, asked, cells, n, state, late, rows, group, label)
+                    n = _take(table, keys, asked, cells, n, rows, group)
                     if n < 0:
                         return -1, groups, windows[:groups], block[:groups]
                     waiting = 0
-    n = _take(table, keys[:waiting], asked[:waiting], cells, n, state, late, rows, group, label)
+    n = _take(table, keys[:waiting], asked[:waiting], cells, n, rows, group)
     return n, groups, windows[:groups], block[:groups]
