@@ -44,9 +44,9 @@ class LabelTable:
         """Forgets the server's scores of the last call."""
         self._server = None
 
-    def add(self, codes: ScoreCodes, server: bool, other: bool) -> None:
-        """Adds the scores of one row: the server's, and those of the other version of a pair."""
-        _add(codes, server, other, self._counts, self._seen)
+    def add(self, codes: ScoreCodes, pair: bool, server: bool = True) -> None:
+        """Adds the scores of one row: both sides of a pair, or only the server's; without `server` only the other's."""
+        _add(codes, server, pair, self._counts, self._seen)
 
     def take(self, server: Hashable = None) -> tuple[SparseVector, Curve]:
         """Returns the labels (cells of `Labels`), and their curves at the parts that contain scores; empties the table.

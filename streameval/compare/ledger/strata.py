@@ -101,7 +101,7 @@ class Strata:
                 by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
                 whole = np.concatenate(codes)
-                self._table.add(whole, server=True, other=key[1] >= 0)
+                self._table.add(whole, key[1] >= 0)
                 labels, core = self._table.take()
                 curves = ledgers[0].pieces.curves(core, labels, key[1] >= 0)
                 out[segment, key] = ledgers[0].placed(key, whole, curves)
@@ -190,7 +190,7 @@ class Strata:
             self._table.forget()
         counted = self._table.has(server)
         for pane, ledger, row in pieces:
-            self._table.add(ledger.open.of(pane, row), server=not counted, other=key[1] >= 0)
+            self._table.add(ledger.open.of(pane, row), key[1] >= 0, server=not counted)
         return self._table.take(server)
 
     def _known(self, key: Key, pane: int, segment: int) -> SparseVector | None:

@@ -45,7 +45,7 @@ def test_labels_are_those_of_every_score_and_curves_those_at_every_part(pair: bo
         codes = drawn(seed)
         some = codes[:500]
         for piece in (codes[:1_000], codes[1_000:], some | OUT, codes[-300:] | copied(5)):
-            table.add(piece, server=True, other=pair)
+            table.add(piece, pair)
         labels, curve = table.take()
         cells = np.unravel_index(labels.cells, (2, 2, BINS))
         found = dict(zip(zip(*(axis.tolist() for axis in cells), strict=True), labels.values.tolist(), strict=True))
@@ -64,7 +64,7 @@ def test_curves_are_shares_below_and_above() -> None:
     label = np.array([0, 0, 0, 1, 1, 0, 1])
     parts = np.array([[5, 9, 9, 9, 20, 21, 22], [5, 5, 5, 5, 5, 5, 5]])
     table = LabelTable()
-    table.add(codes_of(label, parts), server=True, other=True)
+    table.add(codes_of(label, parts), pair=True)
     curves = curves_of(table.take()[0]) / SCALE
     # a click above none, and half of those it ties with; of 4 non-clicks
     assert curves[0, 1, [0, 5, 9, 20, 22]] == pytest.approx([0.0, 0.125, 0.5, 0.75, 1.0], abs=1e-9)
@@ -80,6 +80,6 @@ def test_curves_are_shares_below_and_above() -> None:
 @pytest.mark.parametrize(("clicked", "of_click", "of_other"), [(1, 0.5, 0.0), (0, 0.5, 0.0)])
 def test_labels_of_one_kind_tell_nothing(clicked: int, of_click: float, of_other: float) -> None:
     table = LabelTable()
-    table.add(codes_of(np.full(4, clicked), np.array([[1, 2, 2, 3]] * 2)), server=True, other=False)
+    table.add(codes_of(np.full(4, clicked), np.array([[1, 2, 2, 3]] * 2)), pair=False)
     curve = table.take()[1] / SCALE
     assert set(curve[0, clicked, [1, 2, 3]].tolist()) <= {of_click, of_other}

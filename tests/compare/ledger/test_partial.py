@@ -41,7 +41,7 @@ def piece_of(bins: NDArray[np.int64], label: NDArray[np.int64], limits: tuple[fl
         [code_of(0, i, u, y, a, b) for i, u, y, a, b in zip(items, users, label, *bins, strict=True)], np.uint64
     )
     table = LabelTable()
-    table.add(codes, server=True, other=True)
+    table.add(codes, pair=True)
     labels = dense(table.take()[0])
     assert np.array_equal(labels, labels_of(bins, label))
     assert piece.curves is not None

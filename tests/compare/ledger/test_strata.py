@@ -87,10 +87,10 @@ class Counting(LabelTable):
         """As every table, or never."""
         return not self.always and super().has(server)
 
-    def add(self, codes: ScoreCodes, server: bool, other: bool) -> None:
+    def add(self, codes: ScoreCodes, pair: bool, server: bool = True) -> None:
         """As every table."""
         self.servers += server
-        super().add(codes, server, other)
+        super().add(codes, pair, server)
 
 
 def two_servers(strata: Strata, table: LabelTable) -> list[tuple[tuple[int, tuple[int, int]], list[int]]]:
