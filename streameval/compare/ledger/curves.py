@@ -6,8 +6,6 @@ contain scores, unless scores of other labels are to be placed by them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -22,42 +20,25 @@ _AT_ONCE = 8  # parts checked as one word
 
 
 class LabelTable:
-    """A reusable table for counting the labels of one stratum after the other.
-
-    A version that served is compared with several others, mostly on everything that it served: then its side of every
-    pair is the same, and is counted once (`server`).
-    """
+    """A reusable table for counting the labels of one stratum after the other."""
 
     def __init__(self) -> None:
         self._counts = np.zeros((2, BINS, 2), np.int64)  # [side, part, label]
         self._seen = np.zeros((2, BINS), np.uint8)  # whether a part contains a score
         self._curve = np.zeros((2, 2, BINS), np.int32)
         self._room = np.empty((2, 4 * BINS), np.int64)
-        self._server: Hashable = None  # whose labels and curve the server's side still has, in `_room` and `_curve`
-        self._own = 0  # their number of cells
 
-    def has(self, server: Hashable) -> bool:
-        """Whether these are the server's scores that `take` was last called with: they need not be added again."""
-        return server is not None and server == self._server
+    def add(self, codes: ScoreCodes, pair: bool) -> None:
+        """Adds the scores of one row: both sides of a pair, or only the server's."""
+        _add(codes, pair, self._counts, self._seen)
 
-    def forget(self) -> None:
-        """Forgets the server's scores of the last call."""
-        self._server = None
-
-    def add(self, codes: ScoreCodes, pair: bool, server: bool = True) -> None:
-        """Adds the scores of one row: both sides of a pair, or only the server's; without `server` only the other's."""
-        _add(codes, server, pair, self._counts, self._seen)
-
-    def take(self, server: Hashable = None) -> tuple[SparseVector, Curve]:
+    def take(self) -> tuple[SparseVector, Curve]:
         """Returns the labels (cells of `Labels`), and their curves at the parts that contain scores; empties the table.
 
-        `server`: what tells the server's scores from any others; None: nothing does. The next call overwrites the
-        curves, but those of the server's side only if it does not have the same.
+        The next call overwrites the curves.
         """
         cells, values = self._room
-        if not self.has(server):
-            self._server, self._own = server, _take(0, 0, self._counts, self._seen, self._curve, cells, values)
-        n = _take(1, self._own, self._counts, self._seen, self._curve, cells, values)
+        n = _take(self._counts, self._seen, self._curve, cells, values)
         return SparseVector(cells[:n].copy(), values[:n].copy()), self._curve
 
 
@@ -79,51 +60,47 @@ def dense(labels: SparseVector) -> Labels:
 
 
 @numba.njit(cache=True, nogil=True)
-def _add(
-    codes: ScoreCodes, with_server: bool, with_other: bool, counts: NDArray[np.int64], seen: NDArray[np.uint8]
-) -> None:
+def _add(codes: ScoreCodes, pair: bool, counts: NDArray[np.int64], seen: NDArray[np.uint8]) -> None:
     for code in codes:
         times = times_of(code)
         label, _, _, server, other = read_code(code)
-        if with_server:
-            counts[0, np.uint32(server), np.uint32(label)] += times
-            seen[0, np.uint32(server)] = 1
-        if with_other:
+        counts[0, np.uint32(server), np.uint32(label)] += times
+        seen[0, np.uint32(server)] = 1
+        if pair:
             counts[1, np.uint32(other), np.uint32(label)] += times
             seen[1, np.uint32(other)] = 1
 
 
 @numba.njit(cache=True, nogil=True)
 def _take(
-    side: int,
-    n: int,
     counts: NDArray[np.int64],
     seen: NDArray[np.uint8],
     curve: Curve,
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    """Writes curves for all parts of a side that contain scores, and labels behind the `n` cells that there are, and
-    empties the side; returns the number of cells with labels.
+    """Writes curves and labels for all parts that contain scores, and empties the table; returns the number of cells
+    with labels.
     """
-    bins = seen.shape[1]
+    n, bins = 0, seen.shape[1]
     parts, no, yes = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(bins, np.int64)
-    words, some = seen[side].view(np.uint64), 0
-    for word in range(words.size):
-        if words[word] != 0:
-            for part in range(word * _AT_ONCE, (word + 1) * _AT_ONCE):
-                if seen[side, part]:
-                    parts[some], no[some], yes[some] = part, counts[side, part, 0], counts[side, part, 1]
-                    counts[side, part, 0] = counts[side, part, 1] = 0
-                    some += 1
-            words[word] = 0
-    _curve_at(parts[:some], no[:some], yes[:some], curve[side])
-    for label in range(2):
-        of_label = yes if label else no
-        for i in range(some):
-            if of_label[i] != 0:
-                cells[n], values[n] = (2 * side + label) * bins + parts[i], of_label[i]
-                n += 1
+    for side in range(2):
+        words, some = seen[side].view(np.uint64), 0
+        for word in range(words.size):
+            if words[word] != 0:
+                for part in range(word * _AT_ONCE, (word + 1) * _AT_ONCE):
+                    if seen[side, part]:
+                        parts[some], no[some], yes[some] = part, counts[side, part, 0], counts[side, part, 1]
+                        counts[side, part, 0] = counts[side, part, 1] = 0
+                        some += 1
+                words[word] = 0
+        _curve_at(parts[:some], no[:some], yes[:some], curve[side])
+        for label in range(2):
+            of_label = yes if label else no
+            for i in range(some):
+                if of_label[i] != 0:
+                    cells[n], values[n] = (2 * side + label) * bins + parts[i], of_label[i]
+                    n += 1
     return n
 
 

@@ -62,10 +62,6 @@ class OpenScores:
         some = self._rows[row]
         return [(pane, some.codes[pane].size, some.clicks[pane]) for pane in sorted(some.codes)]
 
-    def size(self, pane: int, row: int) -> tuple[int, int]:
-        """Returns (scores, clicks) of one row in a pane."""
-        return self._rows[row].codes[pane].size, self._rows[row].clicks[pane]
-
     def of(self, pane: int, row: int) -> ScoreCodes:
         """Returns the codes of one row in a pane."""
         return self._rows[row].codes[pane]

@@ -62,8 +62,7 @@ class Strata:
         `close`: whether strata may close now; `over`: all of them do, because the stream has ended.
         """
         gains: Gains = {}
-        self._table.forget()
-        for key, held in sorted(_rows(ledgers).items(), key=itemgetter(0)):  # a server, then its pairs: see `_counted`
+        for key, held in _rows(ledgers).items():
             if not self._moves(key, held, end, close, over):
                 continue
             placed: dict[int, list[_Piece]] = {}
@@ -180,18 +179,10 @@ class Strata:
         return key in self._closed and pane < self._closed[key].ends[-1]
 
     def _counted(self, key: Key, pieces: Sequence[_Piece]) -> tuple[SparseVector, Curve]:
-        """Returns the labels of all pieces, and their curves at the parts that contain their scores.
-
-        A pair's impressions are among those of its server, which comes first. So if there are as many in each pane, they
-        are the same, and the server's side is as it was.
-        """
-        server = key[0], [(pane, id(ledger), *ledger.open.size(pane, row)) for pane, ledger, row in pieces]
-        if key[1] < 0:
-            self._table.forget()
-        counted = self._table.has(server)
+        """Returns the labels of all pieces, and their curves at the parts that contain their scores."""
         for pane, ledger, row in pieces:
-            self._table.add(ledger.open.of(pane, row), key[1] >= 0, server=not counted)
-        return self._table.take(server)
+            self._table.add(ledger.open.of(pane, row), key[1] >= 0)
+        return self._table.take()
 
     def _known(self, key: Key, pane: int, segment: int) -> SparseVector | None:
         """Returns the labels of a closed stratum, or of its segment if they are no longer kept; None if unknown."""
