@@ -146,7 +146,7 @@ def test_lines_with_ever_new_fields_are_refused_by_name(tmp_path: Path, monkeypa
         events = 0
         while not source.finished:
             events += sum(len(one) for one in source.poll(0.0))
-        assert len(source._seen) <= 20
+        assert len(source._rows._seen) <= 20
         return events
 
     assert read([{**event, f"x{i}": 1} for i in range(100)]) == 100, "ten different ones in a batch are no trouble"

@@ -7,7 +7,7 @@ om_h (a_g - mean w_g) / n_h, and
     r = M_new / M_old,     dev of r = r (dev_new / M_new - dev_old / M_old)
 
 The arms' users are disjoint, so v = v_new + v_old with Welch's degrees of freedom; their items are the same, so blocks
-of items move both at once.
+of items move both at once. Each block is left out once (`ratio`): dev_g over the share of the arm that it leaves.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare.evidence.paired import COVERED
-from streameval.compare.evidence.ratio import Reals, Statistic, where_clustered
+from streameval.compare.evidence.ratio import Reals, Statistic, leverage, where_clustered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,10 +111,10 @@ def relative(sums: MeanSums) -> Statistic:
         known = (sums.om > 0.0) & (sums.means.min(axis=-1) > 0.0)
         level = np.where(known[..., None], sums.means, np.nan)
         r = level[..., 1] / level[..., 0]
-        moved = r[..., None, None] * sums.users[..., 0] / level[..., None]
         share = sums.users[..., 1]
+        moved = r[..., None, None] * sums.users[..., 0] / level[..., None] * leverage(share)
         some = (share > 0.0).sum(axis=-1).astype(np.float64)  # [..., 2]
-        v = (moved * moved).sum(axis=-1) * some / (some - 1.0)
+        v = (moved * moved).sum(axis=-1) * (some - 1.0) / some
         df = share.sum(axis=-1) ** 2 / (share * share).sum(axis=-1) - 1.0
         total = v.sum(axis=-1)
         enough = known & (some.min(axis=-1) >= 2.0)
@@ -128,15 +128,14 @@ def relative(sums: MeanSums) -> Statistic:
             df=np.where(enough, welch, 0.0),
             blocks=some.min(axis=-1),
         )
-        both = r[..., None] * (
-            sums.items[..., 1, :, 0] / level[..., 1, None] - sums.items[..., 0, :, 0] / level[..., 0, None]
-        )
+        of_arm = sums.items[..., 0] / level[..., None] * leverage(sums.items[..., 1])
+        both = r[..., None] * (of_arm[..., 1, :] - of_arm[..., 0, :])
         share = sums.items[..., 1].sum(axis=-2)
         some = (share > 0.0).sum(axis=-1).astype(np.float64)
         by_item = Statistic(
             theta=by_user.theta,
             weight=sums.om,
-            v_clu=np.where(some >= 2.0, (both * both).sum(axis=-1) * some / (some - 1.0), np.nan),
+            v_clu=np.where(some >= 2.0, (both * both).sum(axis=-1) * (some - 1.0) / some, np.nan),
             v_iid=np.zeros_like(r),
             df=np.where(some >= 2.0, share.sum(axis=-1) ** 2 / (share * share).sum(axis=-1) - 1.0, 0.0),
             blocks=some,

@@ -169,7 +169,7 @@ def gauc_statistic(sums: BlockSums) -> Statistic:
 def deviations(sums: BlockSums) -> tuple[Reals, Reals]:
     """Returns how much each block moves log_loss and auc, float64[..., G] each; NaN where the metric is undefined.
 
-    v_clu is the sum of their squares, up to G / (G - 1).
+    v_clu is about the sum of their squares, as long as no block has much of the traffic.
     """
     shape, groups = sums.blocks.shape[:-2], sums.blocks.shape[-2]
     out = np.empty((2, math.prod(shape), groups))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare.evidence.paired import COVERED
-from streameval.compare.evidence.ratio import Ints, Reals, Statistic, where_clustered
+from streameval.compare.evidence.ratio import Ints, Reals, Statistic, leverage, where_clustered
 from streameval.compare.evidence.snips import FEWEST_EFFECTIVE, MOST_OF_WEIGHTS
 from streameval.compare.ledger.policy import (
     L_CLASSES,
@@ -157,15 +157,17 @@ def _relative(cells: Ints) -> tuple[Statistic, Reals]:
         w0, a0, w1, a1 = (np.where(known, total[..., i], np.nan) for i in range(TERMS))
         r = (a1 / w1) / (a0 / w0)
         slope = r[..., None] * np.stack([-1.0 / w0, 1.0 / a0, 1.0 / w1, -1.0 / a1], axis=-1)  # of harm
-        moved = (terms * slope[..., None, :]).sum(axis=-1)
+        by_side = (terms * slope[..., None, :]).reshape(*terms.shape[:-1], 2, 2).sum(axis=-1)
         some = (cells[..., L_N] > 0).sum(axis=-1).astype(np.float64)
         shares = terms[..., (0, 2)]
+        drawn = leverage(np.swapaxes(shares, -1, -2))  # each block is left out once: see `ratio`
+        moved = (by_side * np.swapaxes(drawn, -1, -2)).sum(axis=-1)
         df = (shares.sum(axis=-2) ** 2 / (shares * shares).sum(axis=-2)).min(axis=-1) - 1.0
         enough = known & (some >= 2.0)
         out = Statistic(
             theta=np.where(enough, 1.0 - r, np.nan),
             weight=np.where(enough, w0, 0.0),
-            v_clu=np.where(enough, (moved * moved).sum(axis=-1) * some / (some - 1.0), np.nan),
+            v_clu=np.where(enough, (moved * moved).sum(axis=-1) * (some - 1.0) / some, np.nan),
             v_iid=np.where(enough, 0.0, np.nan),
             df=np.where(enough, df, 0.0),
             blocks=some,

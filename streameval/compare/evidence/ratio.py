@@ -1,13 +1,15 @@
 """The clustered ratio statistic: theta = sum a / sum w over impressions, its variance from blocks of users.
 
-    dev_g = (A_g - theta W_g) / W,   v_clu = G / (G - 1) * sum_g dev_g**2     (random groups; linearised ratio)
-    v_iid = (sum a**2 - 2 theta sum a w + theta**2 sum w**2) / W**2           (as if impressions were independent)
+    dev_g = (A_g - theta W_g) / (W - W_g),   v_clu = (G - 1) / G * sum_g dev_g**2    (each block left out once)
+    v_iid = (sum a**2 - 2 theta sum a w + theta**2 sum w**2) / W**2                  (as if impressions were independent)
 
-(Wolter, Introduction to Variance Estimation, 2007, ch. 2 and 6.) A user's impressions are not independent, so single
-impressions cannot give the variance, but blocks of users are independent. v_clu is noisy when there are few blocks, so
-it is always used with a t distribution of `df` degrees of freedom; v_iid is only a floor. `df` is the effective number
-of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users there are fewer blocks than non-empty
-ones. Errors clustered by item come from blocks of items, and `two_way` combines both.
+(Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch. 11; Wolter, Introduction to Variance Estimation, 2007,
+ch. 6.) dev_g is what theta changes by without block g. Over W instead of W - W_g it would be too small by the block's share,
+as a block draws theta to itself: CR3 of Cameron and Miller (2015, Journal of Human Resources 50:317). A user's impressions
+are not independent, so single impressions cannot give the variance, but blocks of users are independent. v_clu is noisy
+when there are few blocks, so it is always used with a t distribution of `df` degrees of freedom; v_iid is only a floor.
+`df` is the effective number of blocks less one, (sum W_g)**2 / sum W_g**2 - 1: with a few dominating users there are fewer
+blocks than non-empty ones. Errors clustered by item come from blocks of items, and `two_way` combines both.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 FEWEST_ITEMS = 30  # non-empty blocks of items
+_NO_REST = 1e-9  # share of the whole below which nothing can be estimated from what a block leaves
 STATISTIC_FIELDS = 7  # number of packed fields of a `Statistic`
 THETA, WEIGHT, V_CLU, V_IID, DF, USED_BLOCKS, V_FLOOR = range(STATISTIC_FIELDS)
 
@@ -68,6 +71,21 @@ class Statistic:
         return replace(self, theta=-self.theta)
 
 
+@numba.njit(inline="always")
+def rest_of(whole: float, block: float) -> float:
+    """Returns the whole without a block; with it, if the block has nearly all."""
+    left = whole - block
+    return left if left > _NO_REST * whole else whole
+
+
+def leverage(parts: Reals) -> Reals:
+    """Returns the whole over `rest_of`, of every block, [..., G] like its weights; 1 where there is nothing."""
+    whole = parts.sum(axis=-1, keepdims=True)
+    left = whole - parts
+    out: Reals = np.where(left > _NO_REST * whole, whole / np.where(left > 0.0, left, 1.0), 1.0)
+    return out
+
+
 # Kernels, not NumPy sums: additions happen in the same order whatever the leading shape, so looks give the same bits
 # one by one or in bulk.
 @numba.njit(cache=True)
@@ -86,9 +104,9 @@ def ratio_of(a: Reals, w: Reals, saa: float, saw: float, sww: float, out: Reals)
     ratio = total_a / total_w
     spread = 0.0
     for g in range(a.size):
-        spread += (a[g] - ratio * w[g]) ** 2
+        spread += ((a[g] - ratio * w[g]) / rest_of(total_w, w[g])) ** 2
     out[THETA] = ratio
-    out[V_CLU] = some / (some - 1.0) * spread / (total_w * total_w)
+    out[V_CLU] = (some - 1.0) / some * spread
     out[V_IID] = max(saa - 2.0 * ratio * saw + ratio * ratio * sww, 0.0) / (total_w * total_w)
     out[DF] = total_w * total_w / squares - 1.0
 
@@ -111,9 +129,10 @@ def two_means_of(a1: Reals, w1: Reals, a0: Reals, w0: Reals, saa1: float, saa0: 
     mean1, mean0 = sum1 / n1, sum0 / n0
     spread = 0.0
     for g in range(a1.size):
-        spread += ((a1[g] - mean1 * w1[g]) / n1 + (a0[g] - mean0 * w0[g]) / n0) ** 2
+        rest1, rest0 = rest_of(n1, w1[g]), rest_of(n0, w0[g])
+        spread += ((a1[g] - mean1 * w1[g]) / rest1 + (a0[g] - mean0 * w0[g]) / rest0) ** 2
     out[THETA] = mean1 + mean0
-    out[V_CLU] = some / (some - 1.0) * spread
+    out[V_CLU] = (some - 1.0) / some * spread
     out[V_IID] = max(saa1 / n1 - mean1 * mean1, 0.0) / n1 + max(saa0 / n0 - mean0 * mean0, 0.0) / n0
     out[DF] = max(n1 * n1 / squares - 1.0, 0.0)
 

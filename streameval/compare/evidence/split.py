@@ -38,6 +38,7 @@ from streameval.compare.evidence.ratio import (
     WEIGHT,
     Reals,
     Statistic,
+    rest_of,
     unpacked,
     where_clustered,
 )
@@ -262,13 +263,16 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
             ne[arm], slope[arm], over[arm] = _levels(t[arm])
         blocks, share, squares = 0, 0.0, 0.0
         v_ne, v_auc, v_mid, v_gap = 0.0, 0.0, 0.0, 0.0
+        whole = devs[i, 0, OM].sum(), devs[i, 1, OM].sum()
         for g in range(devs.shape[3]):
             weight = devs[i, 0, OM, g] + devs[i, 1, OM, g]
             if weight > 0.0:
                 blocks += 1
                 share += weight
                 squares += weight * weight
-            a, b = devs[i, 0, :, g], devs[i, 1, :, g]
+            # left out, each block moves an arm's means by its deviation over what it leaves of the arm
+            a = devs[i, 0, :, g] * (whole[0] / rest_of(whole[0], devs[i, 0, OM, g]))
+            b = devs[i, 1, :, g] * (whole[1] / rest_of(whole[1], devs[i, 1, OM, g]))
             log_ne = (b[_M_L] / t[1, _M_L] - slope[1] * b[M_CLICKS] / om) - (
                 a[_M_L] / t[0, _M_L] - slope[0] * a[M_CLICKS] / om
             )
@@ -284,7 +288,7 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
             continue
         _theta(t, ne, over, out[:, i])
         for k, v in enumerate((v_ne, v_auc, v_mid, v_gap)):
-            out[k, i, V_CLU] = v * blocks / (blocks - 1.0)
+            out[k, i, V_CLU] = v * (blocks - 1.0) / blocks
             out[k, i, DF] = share * share / squares - 1.0
 
 

@@ -31,7 +31,8 @@ def test_the_variances_of_a_pair_follow_from_its_deviations() -> None:
     for dev, name in zip(paired.deviations(sums), ("log_loss", "auc"), strict=True):
         assert dev.shape == (64,)
         assert dev.sum() == pytest.approx(0.0, abs=1e-12)
-        assert 64 / 63 * (dev**2).sum() == pytest.approx(float(statistics[name].v_clu))
+        # the variance itself leaves blocks out one by one
+        assert 64 / 63 * (dev**2).sum() == pytest.approx(float(statistics[name].v_clu), rel=0.02)
     nothing = paired.deviations(pair_rows(*(x[:0] for x in draw(np.random.default_rng(0), 10))))
     assert np.isnan(nothing).all()
     assert joint.correlation(*nothing) == 1.0

@@ -17,7 +17,8 @@ def test_a_ratio_is_what_the_formulas_say() -> None:
     theta = a.sum() / w.sum()
     assert s.theta == pytest.approx(theta)
     assert s.v_iid == pytest.approx(((a - theta * w) ** 2).sum() / w.sum() ** 2)
-    assert s.v_clu == pytest.approx(64 / 63 * ((A - theta * W) ** 2).sum() / W.sum() ** 2)
+    without = (A.sum() - A) / (W.sum() - W)
+    assert s.v_clu == pytest.approx(63 / 64 * ((without - theta) ** 2).sum())
     assert s.df == pytest.approx(W.sum() ** 2 / (W**2).sum() - 1)
     assert s.blocks == 64
     assert (-s).theta == -s.theta
@@ -86,6 +87,29 @@ def test_its_error_is_the_empirical_one() -> None:
 
     inside = np.abs(s.theta) < stats.t.isf(0.025, s.df) * np.sqrt(s.v_clu)
     assert inside.mean() == pytest.approx(0.95, abs=0.015)
+
+
+@pytest.mark.parametrize("exponent", [0.8, 1.1, 1.3])
+def test_its_error_is_the_empirical_one_with_heavy_users(exponent: float) -> None:
+    """A few users have much of the traffic and, for good, an effect of their own, which draws the mean to itself."""
+    rng = np.random.default_rng(7)
+    activity = 20_000 * np.arange(1.0, 2_001.0) ** -exponent / (np.arange(1.0, 2_001.0) ** -exponent).sum()
+    sums = []
+    for _ in range(2_000):
+        block, n = rng.integers(0, 64, activity.size), rng.poisson(activity).astype(float)
+        a = n * rng.normal(size=n.size) * 0.5 + rng.normal(size=n.size) * np.sqrt(n)
+        sums.append([np.bincount(block, x, 64) for x in (a, n)])
+    A, W = np.swapaxes(np.array(sums), 0, 1)
+    half, whole = np.full_like(A, 0.0), W.sum(axis=-1, keepdims=True)
+    for s in (ratio(A, W), two_means(A, W, half, whole - W)):
+        assert np.sqrt(s.v_clu.mean()) == pytest.approx(s.theta.std(), rel=0.1)
+
+
+def test_a_block_that_has_everything_leaves_nothing_to_estimate_from() -> None:
+    a, w = np.zeros((2, 64))
+    a[:2], w[:2] = (3.0, 1e-12), (1.0, 1e-12)
+    assert float(ratio(a, w).v_clu) < 1e-12
+    assert ratio(a, w).df < 1e-6
 
 
 def test_a_variance_is_not_below_its_floor() -> None:

@@ -72,14 +72,16 @@ def test_the_ratios_and_their_errors_are_those_of_a_loop() -> None:
                 counts[a] += n[a], w["y"][cells[a]].sum()
                 means.append((h, a, om / n[a], cells[a]))
         over = weighed[0] / weighed[1]
-        devs, floor = np.zeros((2, BLOCKS)), 0.0
+        devs, has, floor = np.zeros((2, BLOCKS)), np.zeros((2, BLOCKS)), 0.0
         for _, a, share, cell in means:
             error = w["p"][cell] - over[a] * w["y"][cell]
             np.add.at(devs[a], w["block"][cell], share * (error - error.mean()) / weighed[1, a])
+            np.add.at(has[a], w["block"][cell], share)
             ctr = w["y"][cell].mean()
             floor += (over[a] * share / weighed[1, a]) ** 2 * cell.sum() * ctr * (1 - ctr)
         blocks = min(np.unique(w["block"][on & (w["arm"] == a)]).size for a in (0, 1))
-        variance = max(blocks / (blocks - 1) * ((devs[1] + s * devs[0]) ** 2).sum() for s in (1, -1))
+        devs /= 1 - has / has.sum(axis=1, keepdims=True)  # what a block leaves
+        variance = max((blocks - 1) / blocks * ((devs[1] + s * devs[0]) ** 2).sum() for s in (1, -1))
         assert (b.baseline_impressions, b.baseline_clicks) == tuple(counts[0])
         assert (b.candidate_impressions, b.candidate_clicks) == tuple(counts[1])
         assert (b.baseline, b.candidate) == pytest.approx(over, rel=1e-6)

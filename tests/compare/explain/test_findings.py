@@ -96,8 +96,9 @@ def test_paired_findings_are_those_of_a_loop() -> None:
         assert (f.impressions, f.clicks) == (on.sum(), w["y"][on].sum())
         assert f.difference == pytest.approx(mean, abs=1e-8)
         assert f.share == pytest.approx(d.sum() / total, abs=1e-6)
-        sums = [(d[block == g] - mean).sum() for g in range(BLOCKS) if (block == g).any()]
-        v = max(len(sums) / (len(sums) - 1) * sum(s * s for s in sums), ((d - mean) ** 2).sum())
+        some = [block == g for g in range(BLOCKS) if (block == g).any()]
+        left_out = [d.size * (d[~on].mean() - mean) for on in some]
+        v = max((len(some) - 1) / len(some) * sum(s * s for s in left_out), ((d - mean) ** 2).sum())
         count = np.bincount(block)
         df = count.sum() ** 2 / (count**2).sum() - 1
         s = d.sum() - 0.01 * 0.3 * d.size
