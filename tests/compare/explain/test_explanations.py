@@ -227,7 +227,7 @@ def test_a_split_separates_mix_and_within() -> None:
 
 
 def test_calibration_by_bucket_is_of_what_each_version_served() -> None:
-    s = scenario(versions=(Version("v1"), Version("v2", bias=0.6, start_s=60.0, share=0.5)), shadow=False, users=5_000)
+    s = scenario(versions=(Version("v1"), Version("v2", bias=0.6, start_s=60.0, share=0.5)), shadow=False, users=20_000)
     pipeline = counted(traffic(s))
     snapshot = readers_see(pipeline)
     c = comparison(snapshot, "split")
