@@ -36,14 +36,16 @@ ROWS = """(family) => [...document.querySelectorAll(`[data-family="${family}"] t
   [...row.cells].map((cell) => cell.querySelector("[data-value]") ? Number(cell.querySelector("[data-value]").dataset.value) : (cell.firstChild?.textContent ?? cell.textContent)))"""
 
 
-def served(*, minute: int | None = None, wrong: bool = False, without: tuple[str, ...] = ()) -> Serving:
+def served(
+    *, minute: int | None = None, requests: int = 1_200, wrong: bool = False, without: tuple[str, ...] = ()
+) -> Serving:
     """Ads of the last two to three hours; until `minute` of the last full hour, where the test depends on what is found."""
     now = int(time.time() * 1000)
     if minute is not None:
         now = now // HOUR * HOUR - HOUR + minute * 60_000
     asked = {name: value for name, value in SETTINGS.items() if name not in without}
     settings = Settings.model_validate({**asked, "join": JOIN, "windows": WINDOWS})
-    pipeline = counted(settings, events(now // HOUR * HOUR - 2 * HOUR, now, 1_200, wrong=wrong), now)
+    pipeline = counted(settings, events(now // HOUR * HOUR - 2 * HOUR, now, requests, wrong=wrong), now)
     return Serving(readers_see(pipeline))
 
 
