@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 FEWEST_ITEMS = 30  # non-empty blocks of items
-_NO_REST = 1e-9  # share of the whole below which nothing can be estimated from what a block leaves
+NO_REST = 1e-9  # share of the whole below which nothing can be estimated from what a block leaves
 STATISTIC_FIELDS = 7  # number of packed fields of a `Statistic`
 THETA, WEIGHT, V_CLU, V_IID, DF, USED_BLOCKS, V_FLOOR = range(STATISTIC_FIELDS)
 
@@ -75,14 +75,14 @@ class Statistic:
 def rest_of(whole: float, block: float) -> float:
     """Returns the whole without a block; with it, if the block has nearly all."""
     left = whole - block
-    return left if left > _NO_REST * whole else whole
+    return left if left > NO_REST * whole else whole
 
 
 def leverage(parts: Reals) -> Reals:
     """Returns the whole over `rest_of`, of every block, [..., G] like its weights; 1 where there is nothing."""
     whole = parts.sum(axis=-1, keepdims=True)
     left = whole - parts
-    out: Reals = np.where(left > _NO_REST * whole, whole / np.where(left > 0.0, left, 1.0), 1.0)
+    out: Reals = np.where(left > NO_REST * whole, whole / np.where(left > 0.0, left, 1.0), 1.0)
     return out
 
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from streameval.compare.evidence.paired import COVERED, GAP, MID
 from streameval.compare.evidence.ratio import (
     DF,
+    NO_REST,
     STATISTIC_FIELDS,
     THETA,
     USED_BLOCKS,
@@ -52,7 +53,6 @@ _LOG_LOSS, _AUC, _MID, _GAP = range(4)
 OM, M_CLICKS, _M_L, M_PREDICTED, _M_PHI1, _M_PHI0, _OM1, _OM0 = range(8)
 TOTALS, DEVS = 8, 6
 _CELLS = (cells.N, cells.Y, cells.L, cells.P, cells.PHI1, cells.PHI0)  # column of each component in a row of the ledger
-_NO_REST = 1e-9  # share of an arm below which there is nothing to estimate from
 _IMPRESSIONS, _CLICKS, _OTHERS = range(3)  # what a component is a mean over
 _OVER = (_IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _IMPRESSIONS, _CLICKS, _OTHERS)
 _OM_OF = (OM, _OM1, _OM0)  # the weight of an hour's impressions, clicks and non-clicks
@@ -306,7 +306,7 @@ def _left_out(t: Reals, devs: Reals, share: float, om1: float, om0: float, v: Re
         rest1 = rest - d[M_CLICKS] / t[M_CLICKS]  # of the clicks
         rest0 = rest + d[M_CLICKS] / (t[OM] - t[M_CLICKS])
         loss, clicked = t[_M_L] * rest - d[_M_L], t[M_CLICKS] * rest1
-        if min(rest, rest1, rest0, loss) <= _NO_REST or clicked >= t[OM] * rest:  # it has nearly all
+        if min(rest, rest1, rest0, loss) <= NO_REST or clicked >= t[OM] * rest:  # it has nearly all
             v[_LOG_LOSS] += (d[_M_L] / t[_M_L] - slope * d[M_CLICKS] / t[OM]) ** 2
             v[_AUC] += (d[_M_PHI1] / om1 + d[_M_PHI0] / om0) ** 2
             v[_MID] += (over * (d[M_PREDICTED] / t[M_PREDICTED] - d[M_CLICKS] / t[M_CLICKS])) ** 2
