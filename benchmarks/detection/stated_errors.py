@@ -26,11 +26,13 @@ from benchmarks.detection.versions import PAIRS
 from benchmarks.detection.week_sums import week
 from benchmarks.detection.worlds import DAY, HOUR, WORLDS, draw
 from streameval.compare.evidence import before_after
+from streameval.compare.evidence.before_after import LevelKind
 from streameval.compare.evidence.paired import GAP
 from streameval.sketches import blocks as cells
 
 PANE = HOUR // 12
 METRICS = ("log_loss", "auc", GAP)
+LEVELS: tuple[tuple[LevelKind, str], ...] = (("log_loss", "log_loss"), ("auc", "auc"), ("calibration", GAP))
 # setup: versions
 SETUPS = {"split": "identical", "paired": "user noise", "before_after": "user noise"}
 USERS = ("300 users", "zipf 0.8", "zipf 1.1", "zipf 1.3")
@@ -87,7 +89,7 @@ def _before_after(world: str, pair: str, seed: int, hours: float) -> dict[str, F
     )
     unit = before_after.entropy_per_click(float(rows[0][:, cells.N].sum()), float(rows[0][:, cells.Y].sum()))
     out = {}
-    for kind, name in (("log_loss", "log_loss"), ("auc", "auc"), ("calibration", GAP)):
+    for kind, name in LEVELS:
         then, now = (before_after.levels(kind, x).over(unit if kind == "log_loss" else 1.0) for x in rows)
         moved = before_after.shift(then, now, np.zeros(2), 1.0)
         out[name] = Found(float(moved.theta), float(np.sqrt(moved.sampling)), float(moved.df_sampling))

@@ -23,7 +23,6 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 WEEK_HOURS = 168
 PEAK_HOUR = 14  # of traffic; that of the odds is six hours later
 FLASH_TRAFFIC, FLASH_ODDS = 8.0, 0.5
-BOTS, BOT_ODDS = 5, -3.0  # their number, and what they add to the level
 CLICK_DELAY = 60_000.0  # ms on average
 WITHIN_SESSION = 15_000.0  # ms between two impressions
 
@@ -48,6 +47,8 @@ class Traffic:
     weekend: float = 0.0  # added to the odds; also the relative growth of the traffic
     flash: float | None = None  # hours after the deploy: an hour of eight times the traffic
     bots: float = 0.0  # share of the sessions
+    robots: int = 5  # the number of bots
+    bot_odds: float = -3.0  # what they add to the level
     trend: float = 0.0  # a day
     followed: bool = True  # whether scores follow the trend
     day_shock: float = 0.05
@@ -82,7 +83,7 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
     item, generation = _items(traffic, rng, ts)
     bot = user >= traffic.users
 
-    of_users = rng.standard_normal(traffic.users + BOTS)
+    of_users = rng.standard_normal(traffic.users + traffic.robots)
     of_items = rng.standard_normal(generation.shape) if traffic.items else None
     signal = SD_USER * of_users[user]
     signal += SD_ITEM * (rng.standard_normal(ts.size) if of_items is None else of_items.ravel()[item])
@@ -90,12 +91,12 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
     hidden = shocks + SD_SESSION * rng.standard_normal(int(session.max()) + 1)[session]
     if not traffic.followed:
         hidden += traffic.trend * (ts - begin) / DAY
-    logit = known + signal + hidden + BOT_ODDS * bot
+    logit = known + signal + hidden + traffic.bot_odds * bot
     truth = 1.0 / (1.0 + np.exp(-logit))
     clicked = rng.random(ts.size) < truth
     delay = rng.exponential(CLICK_DELAY, int(clicked.sum())).astype(np.int64)
 
-    pclick = scores(pair, rng, known, signal, user, item, (traffic.users + BOTS, generation.size))
+    pclick = scores(pair, rng, known, signal, user, item, (traffic.users + traffic.robots, generation.size))
     if pair.levelled:
         pclick *= (
             np.array([[m.core.scale] for m in (pair.baseline, pair.candidate)])
@@ -104,7 +105,7 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
         )
     return Stream(
         ts, _hashes(user, seed, 1), _hashes(item, seed, 2), clicked, ts[clicked] + delay, pclick, truth,
-        rng.random(traffic.users + BOTS)[user], deploy, end,
+        rng.random(traffic.users + traffic.robots)[user], deploy, end,
     )  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def _sessions(
     user = rng.choice(traffic.users, many, p=_activity(traffic, rng)).astype(np.int32)
     if traffic.bots:
         robots = rng.random(many) < traffic.bots
-        user[robots] = traffic.users + rng.integers(0, BOTS, int(robots.sum()))
+        user[robots] = traffic.users + rng.integers(0, traffic.robots, int(robots.sum()))
     session = np.repeat(np.arange(many, dtype=np.int32), length)
     gap = rng.exponential(WITHIN_SESSION, session.size)
     gap[np.cumsum(length) - length] = 0.0
@@ -203,6 +204,8 @@ WORLDS = {
     "weekend": Traffic(weekend=0.4),
     "flash": Traffic(flash=5.0),
     "bots": Traffic(bots=0.05),
+    "one bot": Traffic(bots=0.3, robots=1),
+    "one clicking bot": Traffic(bots=0.3, robots=1, bot_odds=2.0),
     "trend": Traffic(swing=0.0, trend=-0.25),
     "trend and swing": Traffic(trend=-0.25),
     "trend, unseen": Traffic(trend=-0.25, followed=False),
