@@ -26,7 +26,8 @@ def changes(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> 
 def variance(changed: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns (G - 1) / G times the sum of their squares, [...]; NaN unless all of [..., G] are finite."""
     blocks = changed.shape[-1]
-    out: NDArray[np.float64] = (blocks - 1) / blocks * np.einsum("...g,...g->...", changed, changed)
+    squares = np.matmul(changed[..., None, :], changed[..., :, None])[..., 0, 0]
+    out: NDArray[np.float64] = (blocks - 1) / blocks * squares
     return np.where(np.isfinite(out), out, np.nan)
 
 
