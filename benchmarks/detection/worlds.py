@@ -41,6 +41,7 @@ class Traffic:
     items: int = 2_000  # in stock at a time; 0: every impression has its own
     item_zipf: float = 0.8
     turnover: float = 1.0  # of the stock, a day
+    top_item: float = 0.0  # share of the impressions that a single item takes
     swing: float = 0.3  # amplitude over the day
     busy: float = 0.6  # amplitude of the traffic over the day, relative
     session: float = 5.0  # impressions
@@ -150,6 +151,8 @@ def _items(traffic: Traffic, rng: np.random.Generator, ts: Ints) -> tuple[Ints, 
         return np.arange(ts.size, dtype=np.int64), np.empty(ts.size, np.int8)
     weight = np.arange(1, traffic.items + 1, dtype=np.float64) ** -traffic.item_zipf
     place = rng.choice(traffic.items, ts.size, p=weight / weight.sum())
+    if traffic.top_item:
+        place[rng.random(ts.size) < traffic.top_item] = 0
     turns = traffic.turnover * (ts - ts[0]) / DAY + rng.random(traffic.items)[place]  # places change at different hours
     turn = turns.astype(np.int64)
     most = int(turn.max()) + 1
@@ -213,6 +216,7 @@ WORLDS = {
     "items for ever": Traffic(turnover=0.0),
     "items 6 h": Traffic(turnover=4.0),
     "300 users": Traffic(users=300, zipf=0.0),
+    "one item": Traffic(rate=600.0, users=200_000, turnover=0.0, top_item=0.5),
     "600 a minute": Traffic(rate=600.0, swing=0.6, users=200_000),
     "3,000 a minute": Traffic(rate=3_000.0, swing=0.6, users=1_000_000),
     "200 a minute": Traffic(rate=200.0, day_shock=0.0, hour_shock=0.0),
