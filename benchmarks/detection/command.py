@@ -174,7 +174,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("what", choices=["nulls", "power", "laws"])
     parser.add_argument("--worlds", type=_names, help="names of `worlds.WORLDS`, with ; between them")
     parser.add_argument("--pairs", type=_names, help="names of `versions.PAIRS`, or pause, or lag")
-    parser.add_argument("--plans", type=_names, help="paired; split; ramp; clock")
+    parser.add_argument("--plans", type=_names, help="paired; split; percent; ramp; clock")
     parser.add_argument("--rules", type=_names, help="default; 0.05/m0")
     parser.add_argument("--partitions", type=lambda text: [int(n) for n in text.split(",")], help="for example 1,8")
     parser.add_argument(

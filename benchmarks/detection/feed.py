@@ -14,7 +14,7 @@ from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
 MODEL, BASELINE, CANDIDATE = "default", "v1", "v2"
 STEPS = ((0.0, 0.01), (2.0, 0.05), (6.0, 0.2), (12.0, 0.5))  # hours since the deploy, share from there on
 LEAST, MOST = 0.01, 0.5  # range of a share that varies with the hour of the day
-PLANS = ("paired", "split", "ramp", "clock")
+PLANS = ("paired", "split", "percent", "ramp", "clock")
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Plan:
     """What happens at the deploy and after it.
 
     `paired`: the candidate serves everything, with the baseline's pClicks as predictions. `split`: it serves half of
-    the users; `ramp`: 1, 5, 20 and then 50% of them; `clock`: between 1% and 50%, up and down with the hour of the day.
+    the users; `percent`: 1% of them; `ramp`: 1, 5, 20 and then 50% of them; `clock`: between 1% and 50%, up and down with the hour of the day.
     """
 
     setup: str = "paired"
@@ -44,6 +44,8 @@ class Plan:
         arm = 1.0 - stream.arm if self.mirrored else stream.arm
         if self.setup == "split":
             return after & (arm < 0.5)
+        if self.setup == "percent":
+            return after & (arm < LEAST)
         if self.setup == "ramp":
             hours = (stream.ts - stream.deploy) / HOUR
             begins, shares = (np.array(x) for x in zip(*STEPS, strict=True))

@@ -13,6 +13,7 @@ from scipy import stats
 
 from benchmarks.detection.world import DAY, SCENARIOS, World, warm
 from streameval.compare.evidence import before_after, paired
+from streameval.metrics import left_out
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BlockSums
 
@@ -72,10 +73,11 @@ def _read(
     mean = loss.sum() / n.sum()
     # its log loss is relative to one base rate, so it is normalised entropy
     levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.LEVEL_KINDS}
-    levels["log loss"] = before_after.Level(np.array(mean), (loss - mean * n) / n.sum())
-    df = n.sum() ** 2 / (n**2).sum() - 1
+    df = left_out.degrees_of_freedom(n)
+    moved = (loss.sum() - loss) / (n.sum() - n) - mean
+    levels["log loss"] = before_after.Level(np.array(mean), moved, df)
     for name, level in levels.items():
-        out[f"{name}, level", span] = (float(level.value), float(np.sqrt(64 / 63 * (level.devs**2).sum())), float(df))
+        out[f"{name}, level", span] = (float(level.value), float(np.sqrt(level.variance())), float(df))
 
 
 def calibrated(runs: list[dict[tuple[str, str], tuple[float, float, float]]]) -> dict[tuple[str, str], Calibrated]:

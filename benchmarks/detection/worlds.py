@@ -23,7 +23,6 @@ MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 WEEK_HOURS = 168
 PEAK_HOUR = 14  # of traffic; that of the odds is six hours later
 FLASH_TRAFFIC, FLASH_ODDS = 8.0, 0.5
-BOTS, BOT_ODDS = 5, -3.0  # their number, and what they add to the level
 CLICK_DELAY = 60_000.0  # ms on average
 WITHIN_SESSION = 15_000.0  # ms between two impressions
 
@@ -42,12 +41,15 @@ class Traffic:
     items: int = 2_000  # in stock at a time; 0: every impression has its own
     item_zipf: float = 0.8
     turnover: float = 1.0  # of the stock, a day
+    top_item: float = 0.0  # share of the impressions that a single item takes
     swing: float = 0.3  # amplitude over the day
     busy: float = 0.6  # amplitude of the traffic over the day, relative
     session: float = 5.0  # impressions
     weekend: float = 0.0  # added to the odds; also the relative growth of the traffic
     flash: float | None = None  # hours after the deploy: an hour of eight times the traffic
     bots: float = 0.0  # share of the sessions
+    robots: int = 5  # the number of bots
+    bot_odds: float = -3.0  # what they add to the level
     trend: float = 0.0  # a day
     followed: bool = True  # whether scores follow the trend
     day_shock: float = 0.05
@@ -82,7 +84,7 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
     item, generation = _items(traffic, rng, ts)
     bot = user >= traffic.users
 
-    of_users = rng.standard_normal(traffic.users + BOTS)
+    of_users = rng.standard_normal(traffic.users + traffic.robots)
     of_items = rng.standard_normal(generation.shape) if traffic.items else None
     signal = SD_USER * of_users[user]
     signal += SD_ITEM * (rng.standard_normal(ts.size) if of_items is None else of_items.ravel()[item])
@@ -90,12 +92,12 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
     hidden = shocks + SD_SESSION * rng.standard_normal(int(session.max()) + 1)[session]
     if not traffic.followed:
         hidden += traffic.trend * (ts - begin) / DAY
-    logit = known + signal + hidden + BOT_ODDS * bot
+    logit = known + signal + hidden + traffic.bot_odds * bot
     truth = 1.0 / (1.0 + np.exp(-logit))
     clicked = rng.random(ts.size) < truth
     delay = rng.exponential(CLICK_DELAY, int(clicked.sum())).astype(np.int64)
 
-    pclick = scores(pair, rng, known, signal, user, item, (traffic.users + BOTS, generation.size))
+    pclick = scores(pair, rng, known, signal, user, item, (traffic.users + traffic.robots, generation.size))
     if pair.levelled:
         pclick *= (
             np.array([[m.core.scale] for m in (pair.baseline, pair.candidate)])
@@ -104,7 +106,7 @@ def draw(traffic: Traffic, pair: Pair, seed: int, hours: float, alone: float = 2
         )
     return Stream(
         ts, _hashes(user, seed, 1), _hashes(item, seed, 2), clicked, ts[clicked] + delay, pclick, truth,
-        rng.random(traffic.users + BOTS)[user], deploy, end,
+        rng.random(traffic.users + traffic.robots)[user], deploy, end,
     )  # fmt: skip
 
 
@@ -124,7 +126,7 @@ def _sessions(
     user = rng.choice(traffic.users, many, p=_activity(traffic, rng)).astype(np.int32)
     if traffic.bots:
         robots = rng.random(many) < traffic.bots
-        user[robots] = traffic.users + rng.integers(0, BOTS, int(robots.sum()))
+        user[robots] = traffic.users + rng.integers(0, traffic.robots, int(robots.sum()))
     session = np.repeat(np.arange(many, dtype=np.int32), length)
     gap = rng.exponential(WITHIN_SESSION, session.size)
     gap[np.cumsum(length) - length] = 0.0
@@ -149,6 +151,8 @@ def _items(traffic: Traffic, rng: np.random.Generator, ts: Ints) -> tuple[Ints, 
         return np.arange(ts.size, dtype=np.int64), np.empty(ts.size, np.int8)
     weight = np.arange(1, traffic.items + 1, dtype=np.float64) ** -traffic.item_zipf
     place = rng.choice(traffic.items, ts.size, p=weight / weight.sum())
+    if traffic.top_item:
+        place[rng.random(ts.size) < traffic.top_item] = 0
     turns = traffic.turnover * (ts - ts[0]) / DAY + rng.random(traffic.items)[place]  # places change at different hours
     turn = turns.astype(np.int64)
     most = int(turn.max()) + 1
@@ -203,6 +207,8 @@ WORLDS = {
     "weekend": Traffic(weekend=0.4),
     "flash": Traffic(flash=5.0),
     "bots": Traffic(bots=0.05),
+    "one bot": Traffic(bots=0.3, robots=1),
+    "one clicking bot": Traffic(bots=0.3, robots=1, bot_odds=2.0),
     "trend": Traffic(swing=0.0, trend=-0.25),
     "trend and swing": Traffic(trend=-0.25),
     "trend, unseen": Traffic(trend=-0.25, followed=False),
@@ -210,6 +216,7 @@ WORLDS = {
     "items for ever": Traffic(turnover=0.0),
     "items 6 h": Traffic(turnover=4.0),
     "300 users": Traffic(users=300, zipf=0.0),
+    "one item": Traffic(rate=600.0, users=200_000, turnover=0.0, top_item=0.5),
     "600 a minute": Traffic(rate=600.0, swing=0.6, users=200_000),
     "3,000 a minute": Traffic(rate=3_000.0, swing=0.6, users=1_000_000),
     "200 a minute": Traffic(rate=200.0, day_shock=0.0, hour_shock=0.0),

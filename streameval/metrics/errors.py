@@ -35,6 +35,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.metrics import left_out
 from streameval.metrics.metric import Cells, OfCells, OfImpressions, OfTally, OfUsers, OfView
 from streameval.metrics.registry import by_name, judged
 from streameval.metrics.view import Undefined, View
@@ -115,7 +116,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
             if of.alone:
                 at = _gradient(of.function, beside)
                 alone = float(at @ by_impression @ at)
-            variance = _left_out(of.function, by_block, total) if enough else None
+            variance = _variance(of.function, by_block, total) if enough else None
             if of.placed and variance is not None:  # the first minutes of a version have no curves
                 variance = variance * placed / total[N] if 2 * placed > total[N] else None
             if variance is None:
@@ -133,7 +134,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
     for name, other in others:  # once all design effects are known
         widened = (design if of_weights is None else beyond).get(other.widened_as, 1.0)
         stderr[name] = math.sqrt(max(other.variance(view) * widened, 0.0))
-    df = _df(by_block[:, N]) if enough else None if whole is None else whole.df
+    df = float(left_out.degrees_of_freedom(by_block[:, N])) if enough else None if whole is None else whole.df
     return Errors(stderr, effects, df, dfs.pop("gauc", None), dfs)
 
 
@@ -141,26 +142,20 @@ def _of_tally(of: OfTally, view: View) -> float | None:
     cells = of.cells(view)
     if cells is None or int((cells != 0).any(axis=1).sum()) < _FEWEST_BLOCKS:
         return None
-    variance = _left_out(of.function, cells, cells.sum(axis=0))
+    variance = _variance(of.function, cells, cells.sum(axis=0))
     return None if variance is None else math.sqrt(max(variance, 0.0))
 
 
-def _left_out(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> float | None:
-    """63/64 (with 64 blocks) of the sum of squares of what leaving out one block changes; None where it leaves nothing to tell a value from."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        change = metric(total - by_block) - metric(total)
-    blocks = len(by_block)
-    return (blocks - 1) / blocks * float(change @ change) if np.isfinite(change).all() else None
+def _variance(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> float | None:
+    """Between blocks; None where one of them leaves nothing to tell a value from."""
+    found = float(left_out.variance(left_out.changes(metric, by_block, total)))
+    return found if math.isfinite(found) else None
 
 
 def _gradient(metric: Callable[[Cells], Cells], beside: Cells) -> Cells:
     """Where `beside` are `_STEPS` from: by steps so small into the imaginary that nothing is rounded off (Squire and Trapp 1998, SIAM Review 40:110)."""
     slopes: Cells = metric(beside).imag / _STEP
     return slopes
-
-
-def _df(weights: NDArray[np.float64]) -> float:
-    return max(float(weights.sum() ** 2 / (weights * weights).sum()) - 1, 0.0)
 
 
 def _impressions(view: View, spread: tuple[float, float] = (1.0, 1.0)) -> tuple[NDArray[np.float64], Cells]:

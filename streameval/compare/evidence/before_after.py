@@ -1,8 +1,9 @@
 """One version replaced another on the same stream: weak evidence that can only warn.
 
 Levels since the deploy are compared with the same hours one week earlier. There are two sources of error. Sampling
-error is estimated from blocks of users (users return, so a block's deviations are subtracted before they are squared).
-And days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
+error is estimated by leaving out blocks of users one by one, each in both periods, because users return (`left_out`; a
+block's deviation from levels that contain the block would be too small by its share, which heavy users make large), with
+the degrees of freedom of the effective number of blocks, of impressions or of clicks, whichever are fewer. And days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
 finished days without a deploy, a placebo day's level over the same clock hours has variance v_day; the difference of
 two such means has variance 2 v_day per day elapsed, with a t distribution of days - 1. There is an e-value for each of
 the two variances, and the smaller one counts, because with few days v_day may be small by luck. It is valid if days are
@@ -30,14 +31,15 @@ is known in advance except for v, and a burn-in would say nothing about days.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streameval.compare.evidence import eprocess
-from streameval.compare.evidence.ratio import Reals
+from streameval.compare.evidence.ratio import Ints, Reals
+from streameval.metrics import left_out
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
@@ -48,51 +50,49 @@ ADVICE = "score a few percent of the traffic with the old version too, in shadow
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Level:
-    """A metric's level and its deviation per block: value [...], devs [..., G] (summing to about 0). Higher is
-    worse.
+    """A metric's level: value [...], what leaving out each block changes it by [..., G], degrees of freedom [...]. Higher
+    is worse.
     """
 
     value: Reals
-    devs: Reals
+    changes: Reals
+    df: Reals
 
     def __sub__(self, other: Level) -> Level:
-        return Level(self.value - other.value, self.devs - other.devs)
+        return Level(self.value - other.value, self.changes - other.changes, np.minimum(self.df, other.df))
 
     def __neg__(self) -> Level:
-        return Level(-self.value, -self.devs)
+        return Level(-self.value, -self.changes, self.df)
 
     def over(self, unit: float) -> Level:
         """Returns the level in another unit."""
-        return Level(self.value / unit, self.devs / unit)
+        return Level(self.value / unit, self.changes / unit, self.df)
+
+    def variance(self) -> Reals:
+        """Returns the sampling variance [...]; NaN where a block leaves nothing to tell a level from."""
+        return left_out.variance(self.changes)
 
 
-def levels(kind: LevelKind, rows: NDArray[np.int64]) -> Level:
+def levels(kind: LevelKind, rows: Ints) -> Level:
     """From served rows int64[..., G, 8]: minus the information per click, in nats; minus AUC; log E/O; or log of the
-    mean pClick. NaN without clicks or without non-clicks.
+    mean pClick. NaN or infinite without clicks or without non-clicks.
     """
-    x = rows.astype(np.float64)
-    n, y, p = x[..., cells.N], x[..., cells.Y], x[..., cells.P] / SCALE
-    if kind == "log_loss":
-        return _information(n, y, x[..., cells.L] / SCALE, p)
-    if kind == "auc":
-        return -_placed(n, y, x[..., cells.PHI1], x[..., cells.PHI0])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        other = y if kind == "calibration" else n
-        total, total_p = other.sum(axis=-1, keepdims=True), p.sum(axis=-1, keepdims=True)
-        return Level(np.log(total_p / total)[..., 0], p / total_p - other / total)
+    return _level(_OF_SERVED[kind], rows, cells.N, cells.Y)
 
 
-def yardstick(kind: Literal["log_loss", "auc"], rows: NDArray[np.int64]) -> Level:
+def yardstick(kind: Literal["log_loss", "auc"], rows: Ints) -> Level:
     """From rows int64[..., G, 8] of pairs (served, online): how much worse the server is on the same impressions, in
     the units of `levels`.
     """
-    x = rows.astype(np.float64)
-    n, y = x[..., cells.PAIR_N], x[..., cells.PAIR_Y]
-    if kind == "auc":
-        return _placed(n, y, x[..., cells.PAIR_PHI1], x[..., cells.PAIR_PHI0])
-    loss, online = x[..., cells.PAIR_L] / SCALE, (x[..., cells.PAIR_L] + x[..., cells.D]) / SCALE
-    server = _information(n, y, loss, x[..., cells.PAIR_P] / SCALE)
-    return server - _information(n, y, online, x[..., cells.PAIR_P_OTHER] / SCALE)
+    return _level(_pair_placed if kind == "auc" else _pair_information, rows, cells.PAIR_N, cells.PAIR_Y)
+
+
+def _level(metric: Callable[[Ints], Reals], rows: Ints, n: int, y: int) -> Level:
+    total = rows.sum(axis=-2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.asarray(metric(total))
+    df = np.minimum(left_out.degrees_of_freedom(rows[..., n]), left_out.degrees_of_freedom(rows[..., y]))
+    return Level(value, left_out.changes(metric, rows, total), df)
 
 
 def entropy_per_click(impressions: float, clicks: float) -> float:
@@ -101,24 +101,52 @@ def entropy_per_click(impressions: float, clicks: float) -> float:
     return float(-np.log(c) - (1.0 - c) / c * np.log1p(-c))
 
 
-def _information(n: Reals, y: Reals, loss: Reals, p: Reals) -> Level:
-    total_n, total_y = n.sum(axis=-1, keepdims=True), y.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        q = p.sum(axis=-1, keepdims=True) / total_n
-        click, none = np.log(q), np.log1p(-q)
-        slope = (total_y / q - (total_n - total_y) / (1.0 - q)) / total_n
-        terms = loss + y * click + (n - y) * none
-        value = terms.sum(axis=-1, keepdims=True) / total_y
-        return Level(value[..., 0], (terms + slope * (p - q * n) - value * y) / total_y)
+def _information(n: Ints, y: Ints, loss: Reals, p: Reals) -> Reals:
+    q = p / n
+    out: Reals = (loss + y * np.log(q) + (n - y) * np.log1p(-q)) / y
+    return out
 
 
-def _placed(n: Reals, y: Reals, above: Reals, below: Reals) -> Level:
-    above, below, no = above / SCALE, below / SCALE, n - y
-    total_y, total_no = y.sum(axis=-1, keepdims=True), no.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean1, mean0 = above.sum(axis=-1, keepdims=True) / total_y, below.sum(axis=-1, keepdims=True) / total_no
-        devs = (above - mean1 * y) / total_y + (below - mean0 * no) / total_no
-    return Level((mean1 + mean0)[..., 0], devs)
+def _served_information(x: Ints) -> Reals:
+    return _information(x[..., cells.N], x[..., cells.Y], x[..., cells.L] / SCALE, x[..., cells.P] / SCALE)
+
+
+def _pair_information(x: Ints) -> Reals:
+    n, y, loss = x[..., cells.PAIR_N], x[..., cells.PAIR_Y], x[..., cells.PAIR_L]
+    server = _information(n, y, loss / SCALE, x[..., cells.PAIR_P] / SCALE)
+    online = _information(n, y, (loss + x[..., cells.D]) / SCALE, x[..., cells.PAIR_P_OTHER] / SCALE)
+    return np.subtract(server, online)
+
+
+def _placed(n: Ints, y: Ints, above: Ints, below: Ints) -> Reals:
+    out: Reals = above / SCALE / y + below / SCALE / (n - y)
+    return out
+
+
+def _served_placed(x: Ints) -> Reals:
+    return -_placed(x[..., cells.N], x[..., cells.Y], x[..., cells.PHI1], x[..., cells.PHI0])
+
+
+def _pair_placed(x: Ints) -> Reals:
+    return _placed(x[..., cells.PAIR_N], x[..., cells.PAIR_Y], x[..., cells.PAIR_PHI1], x[..., cells.PAIR_PHI0])
+
+
+def _calibration(x: Ints) -> Reals:
+    out: Reals = np.log(x[..., cells.P] / SCALE / x[..., cells.Y])
+    return out
+
+
+def _mean_pclick(x: Ints) -> Reals:
+    out: Reals = np.log(x[..., cells.P] / SCALE / x[..., cells.N])
+    return out
+
+
+_OF_SERVED: Mapping[LevelKind, Callable[[Ints], Reals]] = {
+    "log_loss": _served_information,
+    "auc": _served_placed,
+    "calibration": _calibration,
+    "mean_pclick": _mean_pclick,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +158,7 @@ class Shift:
     theta: Reals
     sampling: Reals
     between: Reals
-    df_sampling: float
+    df_sampling: Reals
     df_between: float
 
     def __neg__(self) -> Shift:
@@ -141,10 +169,13 @@ class Shift:
         out: Reals = np.maximum(self.sampling, self.between)
         return out
 
-    def _both(self) -> tuple[tuple[Reals, float], tuple[Reals, float]]:
+    def _both(self) -> tuple[tuple[Reals, Reals], tuple[Reals, Reals]]:
         with np.errstate(divide="ignore", invalid="ignore"):
             first, second = np.asarray(1.0 / self.sampling), np.asarray(1.0 / self.between)
-        return (first, self.df_sampling), (second, self.df_between)
+        return (
+            (first, np.broadcast_to(self.df_sampling, first.shape)),
+            (second, np.broadcast_to(self.df_between, second.shape)),
+        )
 
     def log_e(self, tau: float, margin: float) -> Reals:
         """Returns log e [...] for theta > margin; `tau` > 0 is the smallest effect that matters, in the metric's unit.
@@ -156,7 +187,7 @@ class Shift:
                 s = np.asarray((self.theta - margin) * information)
             known = np.isfinite(s) & (information > 0)
             part = np.zeros(s.shape)
-            part[known] = eprocess.log_e(s[known], information[known], 2.0 / tau**2, df)
+            part[known] = eprocess.log_e(s[known], information[known], 2.0 / tau**2, df[known])
             parts.append(part)
         out: Reals = np.minimum(*parts)
         return out
@@ -169,13 +200,14 @@ class Shift:
         for information, df in self._both():
             part = np.full(information.shape, np.inf)
             known = np.isfinite(information) & (information > 0)
-            part[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, df) / information[known]
+            part[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, df[known]) / information[known]
             parts.append(part)
         out: Reals = np.maximum(*parts)
         return out
 
 
-UNDEFINED = Shift(np.array(np.nan), np.array(np.nan), np.array(np.nan), 1.0, 1.0)
+_UNKNOWN = np.array(np.nan)
+UNDEFINED = Shift(_UNKNOWN, _UNKNOWN, _UNKNOWN, np.array(1.0), 1.0)
 
 
 def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | float) -> Shift:
@@ -187,11 +219,9 @@ def shift(before: Level, after: Level, placebo: Reals, elapsed_days: Reals | flo
     days = placebo.shape[0]
     if days < 2:
         raise ValueError("before/after needs at least 2 days of history; 28 are better")
-    devs = after.devs - before.devs
-    groups = devs.shape[-1]
-    sampling = groups / (groups - 1) * np.einsum("...g,...g->...", devs, devs)
+    change = after - before
     between = 2.0 * placebo.var(axis=0, ddof=1) / np.maximum(1.0, elapsed_days)
-    return Shift(after.value - before.value, sampling, between, groups - 1.0, days - 1.0)
+    return Shift(change.value, change.variance(), between, change.df, days - 1.0)
 
 
 def log_e_calibration(gap: Shift, mid: Shift, pclick: Shift, tau: float, margin: float) -> Reals:

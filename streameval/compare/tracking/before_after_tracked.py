@@ -271,8 +271,8 @@ class BeforeAfterTracked(Tracked):
             )
         now, then = before_after.levels("calibration", after), before_after.levels("calibration", before)
         gap = shifts["calibration"]
-        both = now.devs + then.devs
-        mid = replace(gap, theta=now.value + then.value, sampling=BLOCKS / (BLOCKS - 1) * np.square(both).sum())
+        both = now - -then
+        mid = replace(gap, theta=both.value, sampling=both.variance())
         alpha, out, metrics = self.rule.alpha, [0.0] * (OVERALL + 1), {}
         for i, name in enumerate(COMPARED):
             if name not in _COMPARED:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -226,5 +226,5 @@ def _level(kind: LevelKind, by: Series | None, rows: NDArray[np.int64]) -> Level
     level = before_after.levels(kind, rows)
     if kind == "auc":  # scores are placed only when their hour is over
         placed = (rows[..., [cells.PHI1, cells.PHI0]] != 0).any(axis=(-2, -1))
-        level = Level(np.where(placed, level.value, math.nan), level.devs)
+        level = replace(level, value=np.where(placed, level.value, math.nan))
     return level

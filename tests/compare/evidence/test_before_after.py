@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from streameval.compare.evidence import before_after
 from streameval.compare.evidence.before_after import (
@@ -34,14 +35,50 @@ def served(block: np.ndarray, y: np.ndarray, p: np.ndarray) -> np.ndarray:
     return rows
 
 
-def test_levels_and_their_deviations_are_those_of_leaving_a_block_out() -> None:
+def test_levels_change_by_what_leaving_a_block_out_changes() -> None:
     rows = served(*draw(np.random.default_rng(0), 60_000)[:3])
+    rows[5] *= 30  # a block with a third of the traffic
     for kind in before_after.LEVEL_KINDS:
         level = levels(kind, rows)
-        assert level.devs.sum() == pytest.approx(0.0, abs=1e-9)
         without = np.array([levels(kind, np.delete(rows, g, axis=0)).value for g in range(64)])
-        jackknife = 63 / 64 * ((without - without.mean()) ** 2).sum()
-        assert 64 / 63 * (level.devs**2).sum() == pytest.approx(jackknife, rel=0.02)
+        np.testing.assert_allclose(level.changes, without - level.value, rtol=1e-9, atol=1e-13)
+        assert level.variance() == pytest.approx(63 / 64 * np.square(without - level.value).sum())
+        assert 3 < level.df < 9
+
+
+def test_a_block_that_leaves_no_clicks_makes_the_level_uncertain_not_exact() -> None:
+    rows = served(*draw(np.random.default_rng(0), 60_000)[:3])
+    rows[1:, [cells.Y, cells.PHI1]] = 0
+    before = levels("calibration", served(*draw(np.random.default_rng(1), 60_000)[:3]))
+    change = shift(before, levels("calibration", rows), np.zeros((28, 1)) + np.arange(28)[:, None] * 1e-3, np.ones(1))
+    assert np.isnan(change.sampling)
+    assert change.log_e(0.05, 0.0) == 0.0
+    assert change.half_width(0.05, 0.05) == np.inf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.0, 1.1, 1.3])
+def test_its_error_is_the_empirical_one_with_heavy_users(exponent: float) -> None:
+    """Users return, and each has its own opinion of the new version: a few of them decide the difference, and so its error."""
+    rng, users = np.random.default_rng(7), 300 if exponent == 0.0 else 2_000
+    activity = np.arange(1.0, users + 1) ** -exponent
+    found: dict[str, list[tuple[float, float, float]]] = {"log_loss": [], "calibration": []}
+    for _ in range(400):
+        block, own = rng.integers(0, 64, users), 0.5 * rng.normal(size=users)
+        both = []
+        for opinion in (np.zeros(users), own):
+            user = rng.choice(users, 4_000, p=activity / activity.sum())
+            truth = -2.0 + 0.7 * rng.normal(size=user.size)
+            y = (rng.random(user.size) < 1 / (1 + np.exp(-truth))).astype(np.int64)
+            both.append(served(block[user], y, 1 / (1 + np.exp(-truth - opinion[user]))))
+        for kind in ("log_loss", "calibration"):
+            change = shift(*(levels(kind, rows) for rows in both), np.zeros(2), 1.0)
+            found[kind].append((float(change.theta), float(change.sampling), float(change.df_sampling)))
+    for kind, some in found.items():
+        theta, v, df = np.array(some).T
+        assert 0.88 < np.sqrt(v.mean()) / theta.std() < 1.25, kind
+        beyond = np.abs(theta - theta.mean()) > stats.t.isf(0.025, df) * np.sqrt(v)
+        assert beyond.mean() < 0.085, kind  # 5% and three standard errors
 
 
 def test_log_loss_is_ne_at_the_ctr_of_the_scores() -> None:
@@ -63,16 +100,15 @@ def test_the_yardstick_is_the_pair_the_other_way_round() -> None:
     s = paired.statistics(paired.oriented(rows))  # (online, server): harm of the server
     level = yardstick("auc", rows.blocks)
     assert level.value == pytest.approx(float(s["auc"].theta), rel=1e-9)
-    # the pair's leaves blocks out one by one, which differs by the share of each
-    assert 64 / 63 * (level.devs**2).sum() == pytest.approx(float(s["auc"].v_clu), rel=0.01)
+    assert level.variance() == pytest.approx(float(s["auc"].v_clu), rel=1e-6)
     ne = [levels("log_loss", served(block, y, x)) for x in (p, q)]
     assert yardstick("log_loss", rows.blocks).value == pytest.approx(float(ne[0].value - ne[1].value), abs=1e-6)
 
 
 def test_the_days_noise_bounds_the_evidence_from_below() -> None:
     rng = np.random.default_rng(3)
-    flat = Level(np.array([0.90]), rng.normal(size=(1, 64)) * 1e-6)
-    worse = Level(np.array([0.91]), rng.normal(size=(1, 64)) * 1e-6)
+    flat = Level(np.array([0.90]), rng.normal(size=(1, 64)) * 1e-6, np.array([63.0]))
+    worse = Level(np.array([0.91]), rng.normal(size=(1, 64)) * 1e-6, np.array([63.0]))
     one = np.ones(1)
     calm, wild = (0.9 + sd * rng.normal(size=(28, 1)) for sd in (0.0005, 0.02))
     assert shift(flat, worse, calm, one).log_e(0.005, 0.0)[0] > np.log(100)
@@ -86,14 +122,14 @@ def test_the_days_noise_bounds_the_evidence_from_below() -> None:
 
 def test_calibration_wants_pclick_to_have_moved_and_unknown_levels_say_nothing() -> None:
     rng = np.random.default_rng(4)
-    base, placebo = Level(np.zeros(1), np.zeros((1, 64))), 0.01 * rng.normal(size=(28, 1))
-    off, still = (Level(np.array([x]), np.ones((1, 64)) * 1e-5) for x in (-0.4, 0.0))
+    base, placebo = Level(np.zeros(1), np.zeros((1, 64)), np.array([63.0])), 0.01 * rng.normal(size=(28, 1))
+    off, still = (Level(np.array([x]), np.ones((1, 64)) * 1e-5, np.array([63.0])) for x in (-0.4, 0.0))
     moved, calm = shift(base, off, placebo, np.ones(1)), shift(base, still, placebo, np.ones(1))
     assert log_e_calibration(moved, moved, moved, 0.05, 0.1)[0] > np.log(100)
     assert log_e_calibration(-moved, -moved, -moved, 0.05, 0.1)[0] > np.log(100)
     assert log_e_calibration(moved, moved, calm, 0.05, 0.1)[0] < 0  # the clicks moved
     assert log_e_calibration(moved, -moved, moved, 0.05, 0.1)[0] < 0  # from too high to right
-    unknown = Level(np.array([np.nan]), np.full((1, 64), np.nan))
+    unknown = Level(np.array([np.nan]), np.full((1, 64), np.nan), np.array([63.0]))
     change = shift(base, unknown, placebo, np.ones(1))
     assert change.log_e(0.05, 0.0)[0] == 0.0
     assert change.half_width(0.05, 0.05)[0] == np.inf

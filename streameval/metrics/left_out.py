@@ -1,0 +1,41 @@
+"""Leaving blocks out one by one: what each changes of a metric, and the variance which that makes (`errors` says why).
+
+The jackknife of Efron and Tibshirani (1993, ch. 11). `compare.evidence.ratio` and `split` have it in closed form, as kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.metrics.metric import Cells
+
+
+def changes(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> NDArray[np.float64]:
+    """Returns the metric without a block less that with it, [..., G], for every block of [..., G, cells]; `total` [..., cells].
+
+    Not finite where a block leaves nothing to tell a value from.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out: NDArray[np.float64] = metric(total[..., None, :] - by_block) - np.asarray(metric(total))[..., None]
+    return out
+
+
+def variance(changed: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns (G - 1) / G times the sum of their squares, [...]; NaN unless all of [..., G] are finite."""
+    blocks = changed.shape[-1]
+    squares = np.matmul(changed[..., None, :], changed[..., :, None])[..., 0, 0]
+    out: NDArray[np.float64] = (blocks - 1) / blocks * squares
+    return np.where(np.isfinite(out), out, np.nan)
+
+
+def degrees_of_freedom(weights: Cells) -> NDArray[np.float64]:
+    """Returns the effective number of blocks less one, [...], from what they weigh, [..., G]: with a few dominating users there are
+    fewer than non-empty ones. NaN without any weight.
+    """
+    of = weights.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        out: NDArray[np.float64] = np.maximum(of.sum(axis=-1) ** 2 / (of * of).sum(axis=-1) - 1.0, 0.0)
+    return out
