@@ -8,6 +8,7 @@ windows that are never read, and a batch may span many panes.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -257,7 +258,9 @@ class Window:
     """The sum of the panes in [start, end)."""
 
     def __init__(self, panes: Panes, length: int) -> None:
-        self._panes = panes
+        self._panes = weakref.proxy(
+            panes
+        )  # they know their windows: a cycle would keep both until garbage is collected
         self.length = length
         self.start = 0
         self.end = 0

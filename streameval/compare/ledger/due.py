@@ -12,11 +12,9 @@ from collections.abc import Callable, Collection
 class DuePanes:
     """The panes of one partition; those of late labels are kept separately."""
 
-    def __init__(self, defer: int, end_of: Callable[[int], int]) -> None:
-        """`defer`: panes after which late labels count; `end_of`: returns the first pane after the segment of a
-        pane.
-        """
-        self._defer, self._end_of = defer, end_of
+    def __init__(self, defer: int) -> None:
+        """`defer`: panes after which late labels count."""
+        self._defer = defer
         self._waiting: list[int] = []  # on time, sorted; without deferred ones
         self._deferred: list[tuple[int, int]] = []  # heap of (when it is due, pane), for deferred panes
         self._late: list[int] = []  # heap
@@ -35,14 +33,14 @@ class DuePanes:
         first = bisect_left(self._waiting, start)
         return [pane for pane in self._waiting[first : bisect_left(self._waiting, end)] if pane not in but]
 
-    def take(self, end: int, deferred: Collection[int]) -> list[tuple[int, int]]:
+    def take(self, end: int, deferred: Collection[int], end_of: Callable[[int], int]) -> list[tuple[int, int]]:
         """Removes and returns what is due before `end`: (pane, late), sorted. A deferred pane is due once its segment
-        can no longer change.
+        can no longer change; `end_of`: returns the first pane after the segment of a pane.
         """
         out = []
         cut = bisect_left(self._waiting, end)
         for pane in self._waiting[:cut]:
-            until = self._end_of(pane) - 1 + self._defer if pane in deferred else pane
+            until = end_of(pane) - 1 + self._defer if pane in deferred else pane
             if until < end:
                 out.append((pane, 0))
             else:

@@ -87,7 +87,7 @@ class Ledger:
         self._core = self._head + (0 if min_propensity is None else EXPOSED)  # width of a row without its pieces
         self.width = self._core + pieces.width
         defer = -(-horizon // pane)  # panes after which late labels count
-        self._due = DuePanes(defer, lambda pane: self.end_of(self.segment(pane)))
+        self._due = DuePanes(defer)
         # by pane, late ones separately; those apart are in their own sums only (see `_with_apart`)
         self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
         self._waiting_codes = WaitingCodes()
@@ -207,7 +207,7 @@ class Ledger:
         then, together with the rest of their segment, and set apart.
         """
         out = []
-        for pane, late in self._due.take(end, deferred):
+        for pane, late in self._due.take(end, deferred, lambda pane: self.end_of(self.segment(pane))):
             gained = self._with_apart(self._waiting[late].pop(pane), np.add)
             number = self.segment(pane)
             leaves = not late and pane in deferred

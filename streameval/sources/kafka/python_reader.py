@@ -27,10 +27,11 @@ from streameval.sources.kafka.handover import AssignmentListener, Handover
 from streameval.sources.kafka.member import Generation
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.python_batches import keep_whole, runs_of
+from streameval.sources.kafka.python_errors import HOPELESS, NOT_A_MEMBER, refused, truncated
 from streameval.sources.kafka.reader import MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.ready_runs import ReadyRuns
 from streameval.sources.kafka.topics import TopicWatch
-from streameval.sources.protocol import Place, SourceError
+from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
@@ -39,20 +40,6 @@ REJOIN_PATIENCE = 30.0  # seconds that a rebalance may take before the group is 
 EVERYTHING = 2**31  # messages, more than a client holds
 _ASK_MS = int(ASK_TIMEOUT * 1_000)
 CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to confirm our membership
-
-_HOPELESS = (
-    kafka_errors.AuthorizationError,
-    kafka_errors.SaslAuthenticationFailedError,
-    kafka_errors.UnsupportedCodecError,
-    kafka_errors.CorruptRecordError,
-    kafka_errors.FencedInstanceIdError,
-)
-_NOT_A_MEMBER = (
-    kafka_errors.CommitFailedError,
-    kafka_errors.UnknownMemberIdError,
-    kafka_errors.IllegalGenerationError,
-    kafka_errors.FencedInstanceIdError,
-)
 
 
 class KafkaPythonReader(GroupReader):
@@ -95,8 +82,8 @@ class KafkaPythonReader(GroupReader):
             known = self._made.topics()  # asks the broker, for all topics: asking by name could create one
             self._answered = time.monotonic()
             return {topic: len(self._made.partitions_for_topic(topic)) for topic in topics if topic in known}
-        except _HOPELESS as error:
-            raise self._hopeless(error) from None
+        except HOPELESS as error:
+            raise refused(error, self._settings) from None
         except kafka_errors.KafkaError as error:
             raise UnreachableError(redacted(error, self._settings.client_options)) from None
 
@@ -221,15 +208,11 @@ class KafkaPythonReader(GroupReader):
             self._gaps |= {(p.topic, p.partition) for p in error.args[0]}
             return
         except kafka_errors.LogTruncationError as error:
-            raise SourceError(
-                f"{', '.join(f'{p.topic} [{p.partition}]' for p in error.divergent_offsets)}: Kafka has lost messages "
-                "that were read already (its log was truncated); start over with an empty store.path and a new "
-                "kafka.group_id"
-            ) from None
-        except _HOPELESS as error:
+            raise truncated(error) from None
+        except HOPELESS as error:
             if isinstance(error, kafka_errors.FencedInstanceIdError):
                 member.lose(member.assignment)
-            raise self._hopeless(error) from None
+            raise refused(error, self._settings) from None
         except kafka_errors.KafkaError as error:
             log.warning("kafka: %s", redacted(error, self._settings.client_options))
             time.sleep(min(timeout, 0.1))
@@ -281,7 +264,7 @@ class KafkaPythonReader(GroupReader):
         place = min(member.open)
         try:
             self._consumer.commit(_at({place: self._counted[place]}), timeout_ms=CONFIRM_TIMEOUT_MS)
-        except _NOT_A_MEMBER:
+        except NOT_A_MEMBER:
             log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             self._on_lost([TopicPartition(*place) for place in member.assignment])
             return False
@@ -342,8 +325,8 @@ class KafkaPythonReader(GroupReader):
         member = self._of_group
         try:
             starts = member.starts(places, self._ends, self._committed, self._topics_now())
-        except _HOPELESS as error:
-            raise self._hopeless(error) from None
+        except HOPELESS as error:
+            raise refused(error, self._settings) from None
         except kafka_errors.KafkaError as error:
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
@@ -375,14 +358,6 @@ class KafkaPythonReader(GroupReader):
     def _still_given(self, places: Iterable[Place]) -> list[Any]:
         given = self._consumer.assignment()
         return [p for p in (TopicPartition(*place) for place in places) if p in given]
-
-    def _hopeless(self, error: Exception) -> SourceError:
-        return SourceError(
-            f'kafka at {self._settings.bootstrap_servers}, group "{self._settings.group_id}": '
-            f"{redacted(error, self._settings.client_options)}; check the access rights of the topics and the group, "
-            "that no other process has its group_instance_id, kafka.client_options, and the topics' compression "
-            "(snappy needs the python-snappy package)"
-        )
 
     def _on_commit(self, _: object, response: object) -> None:
         if isinstance(response, Exception):

@@ -38,7 +38,7 @@ events = st.lists(
 @given(events)
 def test_due_panes_equal_those_of_a_walk_through_all_panes(happening: list[tuple[str, int]]) -> None:
     slow = Slow([])
-    fast = DuePanes(DEFER, slow.end_of)
+    fast = DuePanes(DEFER)
     deferred: set[int] = set()
     now, looked = 0, 0
     for what, n in happening:
@@ -58,8 +58,8 @@ def test_due_panes_equal_those_of_a_walk_through_all_panes(happening: list[tuple
             looked, now = now + n, now + n
             expected = sorted(p for p in slow.on_time if p < looked and p not in deferred)
             assert fast.waiting(0, looked, deferred) == expected
-            assert fast.take(looked, deferred) == slow.take(looked, deferred)
-    assert fast.take(1 << 40, set()) == slow.take(1 << 40, set())
+            assert fast.take(looked, deferred, slow.end_of) == slow.take(looked, deferred)
+    assert fast.take(1 << 40, set(), slow.end_of) == slow.take(1 << 40, set())
 
 
 def test_a_look_does_not_go_through_panes_that_are_deferred_or_not_due() -> None:
@@ -70,14 +70,14 @@ def test_a_look_does_not_go_through_panes_that_are_deferred_or_not_due() -> None
         asked.append(pane)
         return pane // 3_600 * 3_600 + 3_600
 
-    panes = DuePanes(86_400, end_of)
+    panes = DuePanes(86_400)
     silent = range(10_000)
     for pane in range(20_000):
         panes.add(pane, 0)
         panes.add(pane, 1)
-    assert panes.take(10_000, silent) == []
+    assert panes.take(10_000, silent, end_of) == []
     assert len(asked) == 10_000
     for pane in range(10_000, 20_000):
         assert panes.waiting(pane, pane + 1, silent) == [pane]
-        assert panes.take(pane + 1, silent) == [(pane, 0)]
+        assert panes.take(pane + 1, silent, end_of) == [(pane, 0)]
     assert len(asked) == 10_000
