@@ -258,9 +258,8 @@ class Window:
     """The sum of the panes in [start, end)."""
 
     def __init__(self, panes: Panes, length: int) -> None:
-        self._panes = weakref.proxy(
-            panes
-        )  # they know their windows: a cycle would keep both until garbage is collected
+        # they know their windows: a cycle would keep both until garbage is collected
+        self._panes = weakref.proxy(panes)
         self.length = length
         self.start = 0
         self.end = 0

@@ -58,8 +58,11 @@ class Level:
     changes: Reals
     df: Reals
 
+    def __add__(self, other: Level) -> Level:
+        return Level(self.value + other.value, self.changes + other.changes, np.minimum(self.df, other.df))
+
     def __sub__(self, other: Level) -> Level:
-        return Level(self.value - other.value, self.changes - other.changes, np.minimum(self.df, other.df))
+        return self + -other
 
     def __neg__(self) -> Level:
         return Level(-self.value, -self.changes, self.df)

@@ -271,7 +271,7 @@ class BeforeAfterTracked(Tracked):
             )
         now, then = before_after.levels("calibration", after), before_after.levels("calibration", before)
         gap = shifts["calibration"]
-        both = now - -then
+        both = now + then
         mid = replace(gap, theta=both.value, sampling=both.variance())
         alpha, out, metrics = self.rule.alpha, [0.0] * (OVERALL + 1), {}
         for i, name in enumerate(COMPARED):
