@@ -1,7 +1,7 @@
 """Which panes comparisons look at together: one at a time, or, where panes are shorter than ten seconds, as many as make
 ten.
 
-A look costs the same however little it sees, so with panes of a second it would cost more than the rest of the loop. What is counted for
+A look costs the same however little it sees: with panes of a second, more than the rest of the loop. What is counted for
 looks goes by the last pane of those looked at together: a look at its end sees all of them, and numbers of panes mean the
 same everywhere. Which panes these are depends on event time alone.
 """
