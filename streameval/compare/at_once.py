@@ -22,6 +22,7 @@ from streameval.compare.ledger.strata import Strata
 from streameval.compare.ledger.user_aucs import Groups, UserScores
 from streameval.compare.reading.reading import Comparison, Deploy, Setup
 from streameval.compare.tracking.sequential import SequentialTracked
+from streameval.counting.look_panes import LookPanes
 from streameval.counting.scoreboard import Labelled
 from streameval.events.batch import Catalog, Series
 from streameval.events.columns import Scored, take_scored
@@ -81,7 +82,7 @@ class AtOnce:
         if baseline is not None and baseline not in {one.version for one in series}:
             there = ", ".join(one.version for one in series)
             raise ValueError(f"baseline = {baseline!r}: no such version; there are {there}")
-        end = self._last // self._pane + 1
+        end = LookPanes(self._pane).of(self._last // self._pane) + 1
         gains = [(segment, key, row) for segment, rows in self._ledger.advance(end) for key, row in rows.items()]
         placed = Strata(self._pane, self._pane).settle([self._ledger], end, over=True)
         gains += [(segment, key, row) for (segment, key), row in placed.items()]

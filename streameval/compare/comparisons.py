@@ -31,6 +31,7 @@ from streameval.compare.tracking.tracked import Tracked
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
 from streameval.counting.late_labels import LateLabels, corrected_since, incomplete_hours, lagging
+from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import RETIRED, Catalog, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER, NEVER
@@ -73,6 +74,7 @@ class Comparisons:
         rule, self._shape = replace(rule_of(s), weighed=weighed), shape
         self._settings, self._catalog = settings, catalog
         self._pane, self._join, self._edges = pane, join, edges
+        self._looks = LookPanes(pane)
         self._min_propensity = min_propensity
         # rows are held this much longer, so the window is at most as long as the correction horizon
         self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
@@ -171,14 +173,15 @@ class Comparisons:
             one.gauc.forget_before(keep * self._pane)
 
     def _look(self, pane: int, partitions: Sequence[Counted], resumed: Stretch | None, over: bool) -> None:
-        """Takes the look at the end of a pane; `resumed`: clicks have come again after this stretch; `over`: nothing can be
+        """Takes the look at the end of a pane, the last of those looked at together; `resumed`: clicks have come again after this stretch; `over`: nothing can be
         corrected any more.
         """
         end, until = pane + 1, (pane + 1) * self._pane
         late = [one.late for one in partitions]
         self._set_aside(partitions, late, pane, over=over)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too
-            self._retract(late, resumed.first * self._pane - self._join.attribution_window, resumed.end * self._pane)
+            first = self._looks.first(resumed.first) * self._pane
+            self._retract(late, first - self._join.attribution_window, resumed.end * self._pane)
         if over:  # late events count too
             end, until = FOREVER // self._pane, FOREVER
         counted = [gain for one in partitions for gain in one.ledger.advance(end, self._silence.deferred)]
@@ -272,7 +275,7 @@ class Comparisons:
             log.warning("comparison %s restarts: the settings in [compare] have changed", restarted)
         if before != (self._board.looked, self._board.arrived):
             codes = self._codes()
-            self._silence.restore(state["silence"])
+            self._silence.restore(state["silence"], self._looks.of)
             self._strata.restore(state["strata"], lambda name: codes.get(Series(*name)))
         self._cut(partitions)
         self.rebuild(partitions)
@@ -354,7 +357,7 @@ class Comparisons:
 
     def _reached(self, partitions: Sequence[Counted]) -> tuple[int, int]:
         """Returns (first pane that may still get arrivals, first pane whose labels are not complete), over all
-        partitions.
+        partitions; of panes looked at together, the first.
         """
         active = [one for one in partitions if one.is_active]
         watermark = min((one.firm for one in active or partitions), default=NEVER)
@@ -362,4 +365,5 @@ class Comparisons:
             return 0, 0
         if watermark >= FOREVER:
             return FOREVER // self._pane, FOREVER // self._pane
-        return watermark // self._pane, (watermark - self._join.attribution_window) // self._pane
+        arrived, complete = watermark // self._pane, (watermark - self._join.attribution_window) // self._pane
+        return self._looks.first(arrived), self._looks.first(complete)

@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_WIDE = 4_096  # panes that a batch may span and still be counted in an array
+from streameval.counting.look_panes import LookPanes
+
+_WIDE = 4_096  # looks that a batch may span and still be counted in an array
 
 
 class Arrivals:
-    """Counts by pane and series, kept until they are taken."""
+    """Counts by pane (see `LookPanes.of`) and series, kept until they are taken."""
 
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
-        self._pane = pane
+        self._looks = LookPanes(pane)
         self._waiting: dict[int, dict[int, int]] = {}
 
     def __len__(self) -> int:
@@ -25,17 +27,17 @@ class Arrivals:
         """Adds new impressions: their times, and the codes of the series that served them."""
         if not ts.size:
             return
-        pane = ts // self._pane
-        low, width = int(pane.min()), int(series.max()) + 1
-        if int(pane.max()) - low < _WIDE:
-            counts = np.bincount((pane - low) * width + series)
+        look = ts // self._looks.length
+        low, width = int(look.min()), int(series.max()) + 1
+        if int(look.max()) - low < _WIDE:
+            counts = np.bincount((look - low) * width + series)
             cells = np.flatnonzero(counts)
             found = zip((cells // width + low).tolist(), (cells % width).tolist(), counts[cells].tolist(), strict=True)
         else:
-            pairs, counts = np.unique(np.stack((pane, series)), axis=1, return_counts=True)
+            pairs, counts = np.unique(np.stack((look, series)), axis=1, return_counts=True)
             found = zip(*pairs.tolist(), counts.tolist(), strict=True)
         for number, code, n in found:
-            row = self._waiting.setdefault(number, {})
+            row = self._waiting.setdefault(self._looks.of(number * self._looks.many), {})
             row[code] = row.get(code, 0) + n
 
     def take(self, end: int) -> list[tuple[int, dict[int, int]]]:
@@ -52,7 +54,7 @@ class Arrivals:
         """Restores what `state` returned. `codes[c]` is this process's code of series c."""
         waiting: dict[int, dict[int, int]] = {}
         for pane, code, n in state:
-            row = waiting.setdefault(pane, {})
+            row = waiting.setdefault(self._looks.of(pane), {})  # older checkpoints have every pane
             row[int(codes[code])] = row.get(int(codes[code]), 0) + n
         self._waiting = waiting
 

@@ -1,4 +1,5 @@
-"""The health of the join, pane by pane, when the pane's labels were due: can a comparison rely on them?
+"""The health of the join, look by look, when the labels of the pane by which a look goes (`LookPanes.of`) were due: can a
+comparison rely on them?
 
 An event counts in the pane of its own time if it had arrived, by its place in its log, before the labels of that pane
 were due; in the same way a click has found its impression if both had arrived. Events that came later are not counted.
@@ -16,6 +17,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.look_panes import LookPanes
 from streameval.join.fates import Fates
 from streameval.join.policy import KNOWN, LATE
 from streameval.join.rows import Table
@@ -43,7 +45,7 @@ class JoinPanes:
 
     def __init__(self, pane: int, window: int, lateness: int) -> None:
         """All in ms; `window`: the attribution window."""
-        self._pane, self._slack = pane, window + lateness
+        self._looks, self._slack = LookPanes(pane), window + lateness
         self._by_pane: dict[int, list[int]] = {}
         self._start = self._end = 0  # the panes of the last `between`, and their sums
         self._sums = [0] * _CELLS
@@ -98,7 +100,10 @@ class JoinPanes:
 
     def restore(self, state: Any) -> None:
         """Restores what `state` returned."""
-        self._by_pane = {int(pane): [int(n) for n in row] for pane, *row in state}
+        self._by_pane = {}
+        for pane, *row in state:  # older checkpoints have every pane
+            look = self._looks.of(int(pane))
+            self._by_pane[look] = list(map(add, self._by_pane.get(look, [0] * _CELLS), map(int, row)))
         self._start = self._end = 0
 
     def _count(
@@ -113,20 +118,21 @@ class JoinPanes:
         """
         if not ts.size:
             return
-        low = int(ts.min()) // self._pane
-        width = int(ts.max()) // self._pane - low + 1
+        length = self._looks.length
+        low = int(ts.min()) // length
+        width = int(ts.max()) // length - low + 1
         if width > _WIDE:  # events too late for their pane are dropped first, then the rest is halved
-            near = np.flatnonzero(behind <= self._pane + self._slack)
+            near = np.flatnonzero(behind <= length + self._slack)
             for part in [near] if near.size < ts.size else np.array_split(near, 2):
                 self._count(columns, ts[part], behind[part], state[part] if state.size else state)
             return
         counts = np.zeros((len(columns), width), np.int64)
-        _tally(ts, behind, state, self._pane, self._slack, low, counts)
+        _tally(ts, behind, state, length, self._slack, low, counts)
         for column, row in zip(columns, counts, strict=True):
             for number in np.flatnonzero(row).tolist():
-                count = int(row[number])
-                self._by_pane.setdefault(number + low, [0] * _CELLS)[column] += count
-                if self._start <= number + low < self._end:
+                count, pane = int(row[number]), self._looks.of((number + low) * self._looks.many)
+                self._by_pane.setdefault(pane, [0] * _CELLS)[column] += count
+                if self._start <= pane < self._end:
                     self._sums[column] += count
 
 
@@ -191,17 +197,17 @@ def _tally(
     ts: NDArray[np.int64],
     behind: NDArray[np.integer[Any]],
     state: NDArray[np.uint8],
-    pane: int,
+    length: int,
     slack: int,
     low: int,
     counts: NDArray[np.int64],
 ) -> None:
-    start, column = low * pane, 0
+    start, column = low * length, 0
     for i in range(ts.size):
-        if not start <= ts[i] < start + pane:
-            column = ts[i] // pane - low
-            start = (low + column) * pane
-        if ts[i] + np.int64(behind[i]) < start + pane + slack:
+        if not start <= ts[i] < start + length:
+            column = ts[i] // length - low
+            start = (low + column) * length
+        if ts[i] + np.int64(behind[i]) < start + length + slack:
             counts[0, column] += 1
             if counts.shape[0] > 1 and not state[i] & (KNOWN | LATE):
                 counts[1, column] += 1

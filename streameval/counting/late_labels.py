@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.join_panes import MIN_CLICKS, RECENT_PANES, SILENT_CLICKS
+from streameval.counting.look_panes import LookPanes
 from streameval.events.durations import HOUR
 from streameval.join.fates import Fates
 from streameval.join.policy import FOREVER
@@ -48,8 +49,9 @@ class LateLabels:
 
     def __init__(self, pane: int) -> None:
         """`pane` in ms."""
-        self._pane = pane
-        self._coming: dict[int, dict[int, LateCount]] = {}  # by the pane in which a click came: by hour
+        self._looks = LookPanes(pane)
+        # by the pane in which a click came (see `LookPanes.of`): by hour
+        self._coming: dict[int, dict[int, LateCount]] = {}
         self._due: list[int] = []  # those panes, a heap
         self._recent: deque[tuple[int, LateCount]] = deque()  # by the pane in which a click came, in order
         self.recent = self.before = _NONE
@@ -109,12 +111,12 @@ class LateLabels:
         hours = ts // HOUR
         low, width = int(hours.min()), int(hours.max() - hours.min()) + 1
         cells, place, counts = np.unique(
-            key // self._pane * width + (hours - low), return_inverse=True, return_counts=True
+            key // self._looks.length * width + (hours - low), return_inverse=True, return_counts=True
         )
         since = np.full(cells.size, FOREVER)
         np.minimum.at(since, place, ts)
         for cell, n, first in zip(cells.tolist(), counts.tolist(), since.tolist(), strict=True):
-            pane, hour = cell // width, cell % width + low
+            pane, hour = self._looks.of(cell // width * self._looks.many), cell % width + low
             if pane not in self._coming:
                 self._coming[pane] = {}
                 heappush(self._due, pane)

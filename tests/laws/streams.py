@@ -68,7 +68,13 @@ def worth(click: bytes, more: float = 1.0) -> bytes:
 
 
 def make_settings(
-    weighting: str, score_at: str, models: bool, shared: bool, over: bool = False, valued: bool = False
+    weighting: str,
+    score_at: str,
+    models: bool,
+    shared: bool,
+    over: bool = False,
+    valued: bool = False,
+    pane: str = "10s",
 ) -> Settings:
     """`over`: comparisons end, and their sums are let go, within the stream; `valued`: what clicks are worth counts."""
     learners = [
@@ -81,7 +87,7 @@ def make_settings(
                 "attribution_window": "40s", "allowed_lateness": "8s", "correction_horizon": "90s",
                 "request_gap": "20s", "score_at": score_at,
             },
-            "windows": {"pane": "10s", "sliding": ["30s", "60s"]},
+            "windows": {"pane": pane, "sliding": ["30s", "60s"]},
             "slices": {"dimensions": ["country", "device"]},
             "users": {"weighting": weighting},
             "strata": {"count": 3},

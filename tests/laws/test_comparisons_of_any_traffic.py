@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import log_loss, roc_auc_score
 
 import streameval
+from streameval.counting import look_panes
 from streameval.events.durations import HOUR
 
 pytestmark = pytest.mark.slow
@@ -136,10 +137,15 @@ def test_a_comparison_is_of_the_impressions_that_it_counts(seed: int) -> None:
     assert compared
 
 
-@pytest.mark.parametrize("seed", [2, 30])
-def test_cuts_and_restarts_change_no_comparison(seed: int, tmp_path: Path) -> None:
+def of_panes(pane: str) -> dict[str, Any]:
+    return SETTINGS | {"windows": {"pane": pane, "sliding": ["1h"]}}
+
+
+@pytest.mark.parametrize(("seed", "pane"), [(2, "1m"), (30, "1m"), (2, "1s"), (30, "1s"), (30, "4500ms")])
+def test_cuts_and_restarts_change_no_comparison(seed: int, pane: str, tmp_path: Path) -> None:
+    """Also where a look covers several panes, and where an hour is no whole number of looks (13.5 s)."""
     of = world(seed)
-    whole, cut = (streameval.Monitor(settings=SETTINGS) for _ in range(2))
+    whole, cut = (streameval.Monitor(settings=of_panes(pane)) for _ in range(2))
     whole.update(*of.rows(np.ones(of.ts.size, np.bool_)))
     rng = np.random.default_rng(seed)
     bounds = [-1, *np.sort(rng.integers(of.ts[0], of.ts[-1], 8)).tolist(), int(of.ts[-1])]
@@ -149,3 +155,52 @@ def test_cuts_and_restarts_change_no_comparison(seed: int, tmp_path: Path) -> No
             cut.save(tmp_path / str(number))
             cut = streameval.Monitor.load(tmp_path / str(number))
     assert comparisons(cut) == comparisons(whole)
+
+
+@pytest.mark.parametrize("seed", [2, 19, 30])
+def test_panes_of_a_second_are_compared_like_panes_of_ten(seed: int) -> None:
+    of, found = world(seed), []
+    for pane in ("1s", "10s"):
+        monitor = streameval.Monitor(settings=of_panes(pane))
+        monitor.update(*of.rows(np.ones(of.ts.size, np.bool_)))
+        found.append(monitor.snapshot().report()["comparisons"])
+    assert found[0] == found[1]
+    assert any(one["impressions"] > 1_000 for one in found[0])
+
+
+@pytest.mark.parametrize("seed", [2, 19])
+def test_a_checkpoint_of_when_every_pane_had_its_look_is_read(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was compared then goes on as if it had had a look at every pane to the end."""
+    of, found = world(seed), []
+    middle = int(of.ts[of.ts.size // 2])
+    for name in ("older", "new"):
+        with monkeypatch.context() as older:
+            older.setattr(look_panes, "LEAST", 1)
+            monitor = streameval.Monitor(settings=of_panes("1s"))
+            monitor.update(*of.rows(of.ts <= middle))
+            monitor.snapshot()  # takes the looks
+            monitor.save(tmp_path / name)
+            if name == "older":
+                monitor.update(*of.rows(of.ts > middle))
+                found.append(to_the_end(monitor))
+        if name == "new":
+            monitor = streameval.Monitor.load(tmp_path / name)
+            monitor.update(*of.rows(of.ts > middle))
+            found.append(to_the_end(monitor))
+    then = [[one for one in some if one["start"] < middle - 3 * MINUTE and one["impressions"]] for some in found]
+    assert then[0]
+    for one, other in zip(*then, strict=True):
+        for name in ("id", "start", "impressions", "clicks"):
+            assert one[name] == other[name]
+        for metrics in zip(one["metrics"], other["metrics"], strict=True):
+            exact = metrics[0]["metric"] in ("log_loss", "calibration")  # the AUC depends on where strata end
+            differences = [metric["difference"] for metric in metrics]
+            assert differences[1] == pytest.approx(differences[0], abs=1e-12 if exact else 2e-3)
+
+
+def to_the_end(monitor: streameval.Monitor) -> list[dict[str, Any]]:
+    """Also what its last look does not see yet."""
+    monitor._pipeline.finish()
+    return comparisons(monitor)

@@ -112,6 +112,7 @@ def report(pipeline: Pipeline) -> dict:
     shared=st.booleans(),
     over=st.booleans(),
     valued=st.booleans(),
+    pane=st.sampled_from(["10s", "1s"]),
     sizes=st.lists(st.sampled_from([7, 60, 400, 1500]), min_size=1, max_size=4),
     seed=st.integers(0, 1 << 32),
 )
@@ -125,11 +126,12 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
     shared: bool,
     over: bool,
     valued: bool,
+    pane: str,
     sizes: list[int],
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    config = make_settings(weighting, score_at, models, shared, over, valued)
+    config = make_settings(weighting, score_at, models, shared, over, valued, pane)
     luck = Random(seed)
     folder = tmp_path_factory.mktemp("restart")
     steps: list[tuple[int, int, int]] = []  # partition, from, to
@@ -172,11 +174,12 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
 
 @pytest.mark.parametrize("older", range(PARTITIONS))
 @pytest.mark.parametrize("cut", [0.4, 0.7, 0.95])
+@pytest.mark.parametrize("pane", ["10s", "1s"])
 def test_a_partition_restored_from_before_the_last_look_is_made_up_for_without_another_look(
-    older: int, cut: float, tmp_path: Path
+    older: int, cut: float, pane: str, tmp_path: Path
 ) -> None:
     """The stream has nothing more to give, and has not ended: no look will come."""
-    config = make_settings("impressions", "impression", False, False)
+    config = make_settings("impressions", "impression", False, False, pane=pane)
     process = Process(config, [])
     saved: list[tuple[int, dict]] = []
     for p in (older, 1 - older):

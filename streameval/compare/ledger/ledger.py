@@ -43,6 +43,7 @@ from streameval.compare.ledger.sums import (
 )
 from streameval.compare.ledger.user_cap import UserCap, in_pairs
 from streameval.compare.ledger.waiting_codes import CODED_AT_ONCE, WaitingCodes
+from streameval.counting.look_panes import LookPanes
 from streameval.counting.measured import Measured
 from streameval.counting.scoreboard import Labelled
 from streameval.events.codes import Codes
@@ -73,7 +74,7 @@ class Ledger:
         `min_propensity`: smaller ones count as this in the sums by inverse propensity (None: no such sums); `pieces`:
         of further metrics.
         """
-        self._pane = pane
+        self._pane, self._looks = pane, LookPanes(pane)
         self._radix = radix
         self._dimensions = dimensions
         self._edges = np.array(edges)
@@ -155,9 +156,9 @@ class Ledger:
         times, weighed = labelled.times(sign), labelled.copies is not None
         impressions = LedgerLabels(labelled.label, known.block, item, value, apart, weight, times, weighed)
         missed, numbers = np.zeros(1, np.int64), self._numbers.columns
-        for j, pane in enumerate(known.panes):
+        for pane, first_pane, end_pane in self._looks.runs(known.panes):
             for giver, cut in enumerate(known.cuts):
-                begin, end = int(cut[j]), int(cut[j + 1])
+                begin, end = int(cut[first_pane]), int(cut[end_pane])
                 start = begin
                 while start < end:
                     if pane not in self._waiting[late]:
@@ -320,13 +321,15 @@ class Ledger:
         self._numbers.restore(rows, state["part_names"], part)
         pieces = state.get("pieces", [])  # older checkpoints have none
         for late, pane, matrix in state["waiting"]:
-            fitted = self.pieces.fitted(matrix, pieces, self._core)
-            self._waiting[late][pane] = self._with_apart(fitted, np.subtract)
-            self._due.add(pane, late)
-        self._waiting_codes.restore(state["waiting_codes"])
+            fitted = self._with_apart(self.pieces.fitted(matrix, pieces, self._core), np.subtract)
+            look = self._looks.of(pane)  # older checkpoints have every pane
+            if look not in self._waiting[late]:
+                self._due.add(look, late)
+            self._matrix(self._waiting[late], look, len(fitted), self.width)[: len(fitted)] += fitted
+        self._waiting_codes.restore(state["waiting_codes"], self._looks.of)
         self.open = OpenScores.restore(state["open"])
         self._segments = {pane: self.pieces.fitted(matrix, pieces, self._core) for pane, matrix in state["segments"]}
-        self.parts.restore(state)
+        self.parts.restore(state, self._looks.of)
         self._cuts = list(state["cuts"])
         self.untracked = state["untracked"]
         if self._cap is not None and state.get("user_cap") is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,7 @@ class PartSums:
         """Adds a waiting pane to its segment."""
         gained = self._waiting[late].pop(pane, None)
         if gained is not None:
-            for whole, some in zip(self._room(self._segments, segment), gained, strict=True):
-                whole[: len(some)] += some
+            self._add(self._segments, segment, gained)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -134,14 +133,22 @@ class PartSums:
             "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._segments.items())],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned."""
+    def restore(self, state: Mapping[str, Any], look_of: Callable[[int], int]) -> None:
+        """Restores what `state` returned. `look_of`: see `LookPanes.of`; older checkpoints have every pane."""
         for late, pane, a, b, c in state["waiting_parts"]:
-            self._waiting[late][pane] = a.copy(), b.copy(), c.copy()
+            kept, look = self._waiting[late], look_of(pane)
+            if look in kept:
+                self._add(kept, look, (a, b, c))
+            else:
+                kept[look] = a.copy(), b.copy(), c.copy()
         self._segments = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
 
     def _kept(self) -> tuple[dict[int, ByKind], ...]:
         return (*self._waiting, self._segments)
+
+    def _add(self, kept: dict[int, ByKind], number: int, gained: ByKind) -> None:
+        for whole, some in zip(self._room(kept, number), gained, strict=True):
+            whole[: len(some)] += some
 
     def _room(self, kept: dict[int, ByKind], number: int) -> ByKind:
         n, m, k = map(len, self._numbers.parts)

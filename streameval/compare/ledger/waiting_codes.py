@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,13 @@ class WaitingCodes:
             for pane in sorted(panes)
         ]
 
-    def restore(self, state: list[list[Any]]) -> None:
-        """Restores what `state` returned; codes of older checkpoints may be in any order of rows."""
+    def restore(self, state: list[list[Any]], look_of: Callable[[int], int]) -> None:
+        """Restores what `state` returned. `look_of`: see `LookPanes.of`; older checkpoints have every pane, and their codes
+        may be in any order of rows.
+        """
         for late, pane, codes in state:
             for row, some, clicks in split(codes):
-                self._add(pane, late, row, (some.copy(), clicks))
+                self._add(look_of(pane), late, row, (some.copy(), clicks))
 
     def _add(self, pane: int, late: int, row: int, piece: CodedRun) -> None:
         self._panes[late].setdefault(pane, {}).setdefault(row, []).append(piece)

@@ -24,6 +24,7 @@ from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.compare.tracking.watch import Watch
+from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
 
@@ -54,6 +55,7 @@ class Board:
     def __init__(self, rule: Rule, limits: BoardLimits, pane: int, shape: RowShape = PLAIN_ROWS) -> None:
         """`pane` in ms; `shape`: the layout of the ledgers' rows."""
         self._rule, self._limits, self._pane, self._shape = rule, limits, pane, shape
+        self._look = LookPanes(pane).length
         self._watch = Watch(limits.share, limits.count)
         self._roles = Roles(limits.share)
         self._learning = LearningModels(limits.learning)
@@ -78,11 +80,13 @@ class Board:
         return deploy
 
     def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
-        """Adds a pane's impressions by the series that served them; returns the deploys noticed from them."""
-        start = pane * self._pane
+        """Adds impressions by the series that served them, of the panes looked at with a pane, the last of them; returns
+        the deploys noticed from them.
+        """
+        end = (pane + 1) * self._pane
         counts = {(series.model, series.version): n for series, n in served.items()}
         out = []
-        for deploy in self._watch.pane(start, start + self._pane, counts):
+        for deploy in self._watch.pane(end - self._look, end, counts):
             waiting = [
                 d
                 for d in self.deploys
@@ -111,10 +115,10 @@ class Board:
         placing: Placing = lambda keys: {},
         partitions: int = 1,
     ) -> list[Tracked]:
-        """Evaluates a pane whose labels are complete.
+        """Evaluates the panes looked at with a pane, the last of them, whose labels are complete.
 
-        `gains`: the rows added by this pane, and by corrections of older ones. `past`: all rows evaluated so far,
-        including this pane's. `gauc`: the rows added by the windows of GAUC that end by then, and by corrections of
+        `gains`: the rows added by these panes, and by corrections of older ones. `past`: all rows evaluated so far,
+        including these panes'. `gauc`: the rows added by the windows of GAUC that end by then, and by corrections of
         older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. Returns the comparisons
         that start over with the next pane, and so need new cuts.
         """
@@ -320,7 +324,7 @@ class Board:
         """
         self._roles.look(*seen_in(gains))
         if withheld is None:
-            self._learning.add(gains, at - self._pane, bool(self._rule.weighed))
+            self._learning.add(gains, at - self._look, bool(self._rule.weighed))
         learned = self._learning.look(at, partitions)
         return self._restart(at, "learned enough to be evaluated", lambda t: t.learning and t.candidate in learned)
 
@@ -351,9 +355,9 @@ class Board:
         if self._watch.champion(served.model) != served.version:
             return
         name = other.version if other.source == "logged" else other.model
-        deploy = self._watch.shadow(served.model, name, noticed - self._pane, noticed)
+        deploy = self._watch.shadow(served.model, name, noticed - self._look, noticed)
         self._add(deploy)
-        self._track(deploy, "paired", served, other, noticed - self._pane, segment)
+        self._track(deploy, "paired", served, other, noticed - self._look, segment)
         self.tracked[-1].has_past = False
 
     def _compare(self, deploy: Deploy, candidate: Series) -> None:

@@ -9,7 +9,7 @@ events alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,10 +75,10 @@ class Silence:
         """Returns everything, for `restore`."""
         return {"impressions": self._impressions, "clicks": self._clicks, "put_off": sorted(self.deferred)}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restores what `state` returned."""
+    def restore(self, state: Mapping[str, Any], look_of: Callable[[int], int]) -> None:
+        """Restores what `state` returned. `look_of`: see `LookPanes.of`; older checkpoints have every pane."""
         self._impressions, self._clicks = state["impressions"], state["clicks"]
-        self.deferred = set(state["put_off"])
+        self.deferred = set(map(look_of, state["put_off"]))
 
     def _expected(self, impressions: int) -> float:
         return impressions * self._clicks / self._impressions if self._impressions else 0.0

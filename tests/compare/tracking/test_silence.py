@@ -61,7 +61,7 @@ def test_it_does_not_matter_when_one_asks(clicks: list[int], asked: list[int]) -
     for upto in [*sorted(asked), len(panes)]:
         state = bit_by_bit.state()
         bit_by_bit = Silence()
-        bit_by_bit.restore(state)
+        bit_by_bit.restore(state, lambda pane: pane)
         found = bit_by_bit.due([p for p in panes[:upto] if p[0] >= done], over=upto == len(panes) and upto != 0)
         looks += found.looks
         silent += found.silent
