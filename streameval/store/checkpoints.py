@@ -16,6 +16,7 @@ checksum, and which is read only if nobody but the files' owner could have writt
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import logging
@@ -39,6 +40,7 @@ _ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
 ROWS_FILES, READ_WITH_IT = "rows_files", "read_with_it"
 _CHECK, _FREE = "check store.path and its permissions", "free some space, or check the permissions"
 _MEANWHILE = {"row": "rows stay in memory", "ids": "tried again later"}  # of a file that cannot be written, by its name
+_UNREADABLE = (errno.EIO, errno.EISDIR)  # a bad sector, or a folder under the file's name: damaged, whoever asks
 _READERS = 4  # threads that read files and their checksums side by side
 
 
@@ -120,7 +122,12 @@ class Checkpoints:
             except FileNotFoundError:  # its owner has just deleted it, for a newer one
                 continue
             except OSError as error:
-                raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+                if error.errno not in _UNREADABLE:
+                    raise StoreError(
+                        f"{error.filename or path}: cannot be read: {error.strerror}; {remedy(error, _CHECK)}"
+                    ) from None
+                refused.append(path)
+                log.error("checkpoint refused: %s: %s; trying the previous one", error.filename or path, error.strerror)
             else:
                 return tree, apart, path
         if refused:
@@ -207,7 +214,7 @@ class Checkpoints:
             unfinished = path.name.endswith(".partial") and path.stem not in self._unnamed
             old = re.match(r"\d{10}-\d{10}", path.name) and path.name[:21] < oldest
             passed = (found := _EPOCH.fullmatch(path.name)) and int(found[1]) < self.epoch
-            if unfinished or old or passed:
+            if (unfinished or old or passed) and not path.is_dir():  # a folder is none of ours
                 path.unlink(missing_ok=True)
 
     def _kept(self) -> list[Path]:
@@ -230,6 +237,9 @@ class Checkpoints:
                 self._named[path.name] = names
             except (StoreError, FileNotFoundError):  # damaged: nobody will read it
                 continue
+            except OSError as error:
+                if error.errno not in _UNREADABLE:  # else as damaged
+                    raise
         return frozenset[str]().union(*self._named.values())
 
     def _remove(self, name: str) -> None:

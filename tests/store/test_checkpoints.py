@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,49 @@ def test_damaged_ones_are_refused_by_name_and_the_one_before_is_used(
     paths[0].unlink()
     with pytest.raises(StoreError, match=f"all 2 checkpoints are damaged, the newest is {paths[-1].name}: put a good"):
         files.load()
+
+
+def test_a_folder_under_a_files_name_is_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = owner(tmp_path)
+    for n in range(3):
+        files.save({"n": n}, {"model": b"pickled"})
+    newest, middle, _ = sorted(tmp_path.glob("*.checkpoint"), reverse=True)
+    newest.unlink()
+    newest.mkdir()
+    models = middle.with_name(f"{middle.stem}-model.models")
+    models.unlink()
+    models.mkdir(mode=0o700)
+    assert number(files) == 0
+    assert f"checkpoint refused: {newest}: Is a directory; trying the previous one" in caplog.text
+    assert f"checkpoint refused: {models}: Is a directory; trying the previous one" in caplog.text
+    new = owner(tmp_path)
+    for n in range(3, 9):  # until the folders are among the old ones, which are deleted
+        new.save({"n": n}, {})
+    assert number(new) == 8
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_a_bad_sector_is_damage_and_a_permission_is_an_error(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = owner(tmp_path)
+    for n in range(2):
+        files.save({"n": n}, {})
+    newest, read = max(tmp_path.glob("*.checkpoint")), container.read
+
+    def failing(path: Path) -> dict[str, Any]:
+        if path == newest:
+            raise OSError(code, os.strerror(code), str(path))
+        return read(path)
+
+    monkeypatch.setattr(container, "read", failing)
+    if code == errno.EIO:
+        assert number(files) == 0
+    else:
+        with pytest.raises(
+            StoreError, match=f"{newest}: cannot be read: Permission denied; check store.path and its perm"
+        ):
+            files.load()
 
 
 def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:

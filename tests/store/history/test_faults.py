@@ -253,3 +253,16 @@ def test_many_bad_rows_do_not_fill_the_log(writer, pane, caplog) -> None:
     said = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
     assert len(said) == 21
     assert said[-1] == "history: partition 0: 40 more rows were not written"
+
+
+def test_an_empty_file_begins_a_new_history_and_says_so(path, form, keep, pane, caplog) -> None:
+    path.parent.mkdir()
+    HistoryWriter(path, form, keep).close()
+    assert not caplog.records, "a file that is not there yet is a first start"
+    path.unlink()
+    path.touch()
+    with closing(HistoryWriter(path, form, keep)) as writer:
+        writer.write(0, 1, [pane(0)])
+    assert check(path) == {0: 1}
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert caplog.records[0].getMessage().startswith(f"{path}: is empty (0 bytes): a new history begins; ")
