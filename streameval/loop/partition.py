@@ -315,14 +315,20 @@ class Partition:
         for piece in self.rows.pieces(shown):
             self.rows.count_shown(piece, -1)
         self.joiner.table.state[shown] &= ~np.uint8(SHOWN)
-        if self.score_at == "label":
+        at_label = self.score_at == "label"
+        if at_label:  # a model that is suspended while it learns withdraws scores of rows after that one
             self._score(rows)
+            self._learn(rows)
+        for piece in self.rows.pieces(rows):  # one is counted in the background while the next one is learned
+            if not at_label:
+                self._learn(piece)
+            with timed(self.seconds, "settle"):
+                self.rows.count(piece)
+
+    def _learn(self, rows: NDArray[np.int64]) -> None:
         if self.learners:
             with timed(self.seconds, "learn"):
                 self.models.learn(rows)
-        with timed(self.seconds, "settle"):
-            for piece in self.rows.pieces(rows):
-                self.rows.count(piece)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 

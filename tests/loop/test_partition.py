@@ -12,6 +12,8 @@ from river import linear_model, stream
 
 from streameval.events.batch import Batch
 from streameval.join.policy import NEVER
+from streameval.loop import row_counts
+from streameval.loop.online import OnlineModels
 from streameval.loop.partition import Partition
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
@@ -192,3 +194,25 @@ def test_a_corrected_label_wakes_the_counting_thread_once(monkeypatch: pytest.Mo
     assert len(calls) == 1
     pipeline.finish()
     assert readers_see(pipeline).events["corrected"] == 1
+
+
+def test_labels_due_at_once_are_counted_piece_by_piece_while_later_ones_are_learned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(row_counts, "_PIECE", 40)
+    pipeline = make_pipeline(window=1_000_000, models=("ftrl",))
+    events = make_stream(100, seed=6)
+    pipeline.take(make_batch([e for e, _ in events], pipeline.catalog))
+    (monitor,) = pipeline.partitions.values()
+    order: list[tuple[str, int]] = []
+    for owner, name in ((OnlineModels, "learn"), (row_counts.RowCounts, "count")):
+        call = getattr(owner, name)
+
+        def noted(self: Any, rows: np.ndarray, call: Callable[..., Any] = call, name: str = name) -> Any:
+            order.append((name, rows.size))
+            return call(self, rows)
+
+        monkeypatch.setattr(owner, name, noted)
+    pipeline.finish()
+    assert order == [(name, size) for size in (40, 40, 20) for name in ("learn", "count")]
+    assert monitor.models.learners[0].updates == 100

@@ -11,6 +11,7 @@ from river import compose, linear_model, optim, preprocessing, tree
 
 from streameval.app import open_store
 from streameval.events.batch import Batch
+from streameval.loop import row_counts
 from streameval.loop.pipeline import Pipeline
 from streameval.models.protocol import FAILURES, ModelError
 from streameval.models.registry import make_model
@@ -191,6 +192,21 @@ def test_a_suspension_does_not_depend_on_batches(kind: str, score_at: str) -> No
     assert len(seen[0][2]) == 1
     assert 200 < impressions(pipeline, "online") < 800
     assert all(one == seen[0] for one in seen)
+
+
+@pytest.mark.parametrize("score_at", ["impression", "label"])
+def test_a_suspension_does_not_depend_on_the_pieces_in_which_labels_are_counted(
+    score_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = [shown(i, **({"sour": 1.0} if i > 300 and i % 5 == 0 else {"a": 1.0})) for i in range(900)]
+    seen = []
+    for piece in (7, 1 << 15):
+        monkeypatch.setattr(row_counts, "_PIECE", piece)
+        pipeline = new_pipeline(river("Fixed", max_failures=10), window="3s", lateness="1s", score_at=score_at)
+        take(pipeline, events, 1000)
+        seen.append(outcome(pipeline))
+    assert len(seen[0][2]) == 1
+    assert seen[0] == seen[1]
 
 
 def test_a_share_of_failures_below_one_in_a_hundred_never_suspends() -> None:
