@@ -72,6 +72,12 @@ def test_a_pair_seen_once_keeps_its_own_click_however_much_it_then_promises() ->
     assert rate[2] == 0.0
 
 
+def test_a_position_shown_once_has_its_own_curve() -> None:
+    found = curves_of(counted((0, 0, 1000, 400), (0, 1, 1, 1)), 4, "observed")
+    assert found.shown.tolist() == [True, True, False, False]
+    assert found.reference.tolist() == [0.4, 1.0, 1.0, 1.0]
+
+
 def test_a_position_never_shown_has_the_curve_of_the_nearest_before_it() -> None:
     found = within((0, 1, 100, 50), (0, 2, 100, 20), slots=5)
     assert found.shown.tolist() == [False, True, True, False, False]

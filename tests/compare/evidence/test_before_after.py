@@ -120,6 +120,13 @@ def test_the_days_noise_bounds_the_evidence_from_below() -> None:
     assert change.half_width(0.005, 0.05)[0] > shift(flat, worse, calm, one).half_width(0.005, 0.05)[0] > 0
 
 
+def test_days_average_the_noise_between_days_and_hours_of_the_first_do_not() -> None:
+    placebo = np.random.default_rng(6).normal(size=(28, 3))
+    level = Level(np.zeros(3), np.zeros((3, 64)))
+    change = shift(level, level, placebo, np.array([0.6, 1.0, 4.0]))
+    assert change.between == pytest.approx(2.0 * placebo.var(axis=0, ddof=1) / [1.0, 1.0, 4.0])
+
+
 def test_calibration_wants_pclick_to_have_moved_and_unknown_levels_say_nothing() -> None:
     rng = np.random.default_rng(4)
     base, placebo = Level(np.zeros(1), np.zeros((1, 64)), np.array([63.0])), 0.01 * rng.normal(size=(28, 1))

@@ -62,6 +62,19 @@ def test_the_error_is_the_one_that_means_truly_have() -> None:
     assert 0.85 <= np.mean(errors) / np.std(thetas, ddof=1) <= 1.25
 
 
+def test_blocks_without_users_are_no_samples() -> None:
+    one = hour(np.random.default_rng(5), (5_000, 3_000), (0.1, 0.12))
+    users = one.users.copy()
+    users[:, 10:] = 0.0
+    found = told([ArmTerms(users, np.zeros_like(one.items), one.squares)])
+    variance = 0.0
+    for arm in users[:, :10]:
+        (clicks, n), without = arm.sum(axis=0), arm.sum(axis=0) - arm
+        variance += 9 / 10 * ((without[:, 0] / without[:, 1] / (clicks / n) - 1.0) ** 2).sum()
+    assert found.v_clu[0] == pytest.approx((1.0 + found.theta[0]) ** 2 * variance, rel=1e-9)
+    assert found.blocks[0] == 10
+
+
 def test_items_that_both_arms_share_are_an_error_too() -> None:
     rng = np.random.default_rng(4)
     some = hour(rng, (5_000, 5_000), (0.1, 0.1), items=640)

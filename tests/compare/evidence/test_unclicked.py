@@ -104,3 +104,17 @@ def test_luck_is_not_enough_whoever_clicks() -> None:
 def test_a_floor_of_nothing_asks_for_nothing() -> None:
     on = unclicked.unclicked(np.array([[0, 5]]), np.array([[1e6, 1e6]]), 0)
     assert not on.any()
+
+
+def test_the_error_of_the_arm_that_has_clicks_is_that_of_leaving_out_its_few_blocks() -> None:
+    rows = arms(np.random.default_rng(11), 10_000_000, (1.0, 0.0), 0.2)
+    rows[:, 4:] = 0
+    some, _ = found(rows)
+    promised, clicks = rows[0, :4, cells.P] / SCALE, rows[0, :4, cells.Y]
+    without = (promised.sum() - promised) / (clicks.sum() - clicks)
+    jackknife = 3 / 4 * ((without - without.mean()) ** 2).sum()
+    of_the_other = unclicked.FOR_A_CLICK**2 / (
+        rows[1, :, cells.P].sum() / SCALE / unclicked.FOR_A_CLICK
+    )  # independent clicks
+    assert jackknife > 0.5 * of_the_other
+    assert float(some[GAP].v_clu[0, 0]) == pytest.approx(jackknife + of_the_other, rel=0.05)

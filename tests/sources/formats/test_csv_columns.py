@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from itertools import product
 from typing import Any
 
 import pytest
@@ -54,6 +55,12 @@ def both(data: bytes, suffix: str = ".csv") -> None:
             check_file_kernel(form, data, suffix, mapping)
 
 
+def few_and_many(data: bytes, turn: int) -> None:
+    """Small batches, whose neighbours are few, in one form a mapping, which differs with `turn`; a single batch in the others."""
+    for (k, form), (j, mapping) in product(enumerate(FORMS), enumerate(MAPPINGS)):
+        check_file_kernel(form, data, ".csv", mapping, 1_000 if (k + j + turn) % 3 else 3)
+
+
 def beside_good_ones(**change: str) -> bytes:
     """A row between rows that are plain."""
     return written([GOOD, {**GOOD, **change}, {**GOOD, "impression_id": "i2"}])
@@ -72,7 +79,8 @@ TRAPS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_whatever_a_cell_holds_it_comes_to_the_same(name: str) -> None:
-    both(written([{**GOOD, "impression_id": f"i{k}", name: trap} for k, trap in enumerate(TRAPS)]))
+    rows = [{**GOOD, "impression_id": f"i{k}", name: trap} for k, trap in enumerate(TRAPS)]
+    few_and_many(written(rows), NAMES.index(name))
 
 
 @pytest.mark.parametrize("trap", TRAPS)
