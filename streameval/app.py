@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,7 @@ from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.raw import EARLIEST
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
 from streameval.sources.recent_letters import RecentLetters
 from streameval.sources.registry import Wiring, kind_of_source
@@ -151,11 +153,16 @@ def _caught_up(lag: object) -> bool:
 
 
 def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False) -> Decoder:
-    """The decoder that the configured models and slices need."""
-    needs = needs_of(settings.models)
+    """The decoder that the configured models and slices need. Raises SourceError."""
+    needs, clock = needs_of(settings.models), WallClock()
+    if clock.ms() < EARLIEST:
+        raise SourceError(
+            f"the system's clock says {datetime.fromtimestamp(clock(), UTC):%Y-%m-%d %H:%M} UTC: every event would be rejected "
+            "as from the future; set the clock, and start again"
+        )
     return Decoder(
         pipeline.catalog,
-        clock=WallClock().ms,
+        clock=clock.ms,
         max_future=settings.join.max_future,
         hashed="hashed" in needs,
         dicts="dicts" in needs,
@@ -191,12 +198,12 @@ def replay(
     """
     writer: PredictionsWriter | None = None
     pipeline = Pipeline(settings, time.time)
+    decoder = make_decoder(settings, pipeline, names=predictions is not None)
     if predictions is not None:
         writer = PredictionsWriter(predictions, pipeline.catalog)
         pipeline.listener = LabelListener(writer.settled, writer.corrected)
     sink = JsonlDeadLetters(settings.files.dead_letters)
     pipeline.on_conflicts = partial(write_conflicts, sink)
-    decoder = make_decoder(settings, pipeline, names=predictions is not None)
     source = FileSource(paths, decoder, settings.files, settings.batch.max_events, sink, shared=settings.one_log)
     pipeline.inputs = source.inputs
     check_features(settings.models, source.lacks_features())

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
+from contextlib import suppress
+from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 
 class StoreError(RuntimeError):
@@ -22,3 +27,10 @@ def remedy(error: OSError, otherwise: str) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise the limit of open files (ulimit -n, LimitNOFILE=)"
     return otherwise
+
+
+def warn_if_empty(path: Path, what: str) -> None:
+    """Says that `what` begins in a file of zero bytes, which SQLite takes for a new one; a file that is not there is a first start."""
+    with suppress(FileNotFoundError):
+        if path.stat().st_size == 0:
+            log.warning("%s: is empty (0 bytes): %s begins; if it held one, put a good copy in its place", path, what)

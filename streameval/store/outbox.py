@@ -25,7 +25,7 @@ from typing import Any
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.notified import Told, Untold
-from streameval.store.errors import StoreError
+from streameval.store.errors import StoreError, warn_if_empty
 
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
@@ -111,6 +111,7 @@ class Outbox:
         with self._errors():
             if self._path is not None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
+                warn_if_empty(self._path, "a new outbox")
             self._db = sqlite3.connect(
                 ":memory:" if self._path is None else self._path,
                 timeout=_BUSY_SECONDS,

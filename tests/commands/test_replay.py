@@ -13,7 +13,10 @@ import pytest
 from click.testing import CliRunner
 from sklearn import metrics as sk
 
+from streameval import app
 from streameval.commands import cli
+from streameval.process.clock import WallClock
+from streameval.sources.protocol import SourceError
 from tests.aucs import auc_of
 
 pytestmark = pytest.mark.slow
@@ -270,3 +273,13 @@ def test_predictions_on_a_full_disk_are_an_error_that_names_the_file(tmp_path: P
         CliRunner().invoke(
             cli.cli, ["replay", str(log), "--predictions", str(tmp_path / "p.parquet")], catch_exceptions=False
         )
+
+
+def test_a_clock_of_1970_is_an_error_instead_of_every_event_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, predictions = write(tmp_path / "events.jsonl", make_events(1, 50)), tmp_path / "p.parquet"
+    monkeypatch.setattr(app, "WallClock", lambda: WallClock(wall=lambda: 3600.0))
+    with pytest.raises(SourceError, match=r"clock says 1970-01-01 01:00 UTC: .*; set the clock, and start again$"):
+        CliRunner().invoke(cli.cli, ["replay", str(log), "--predictions", str(predictions)], catch_exceptions=False)
+    assert not list(tmp_path.glob("p.parquet*"))

@@ -162,3 +162,17 @@ def test_a_damaged_outbox_is_one_error_that_says_what_moving_it_away_costs(tmp_p
         StoreError, match=r"outbox\.sqlite: .*; put a good copy in its place, or move it away: what waits"
     ):
         Outbox(tmp_path)
+
+
+def test_an_empty_file_begins_a_new_outbox_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Outbox(tmp_path).close()
+    assert not caplog.records, "a file that is not there yet is a first start"
+    path = tmp_path / OUTBOX_NAME
+    path.unlink()
+    path.touch()
+    outbox = Outbox(tmp_path)
+    put(outbox, "a")
+    assert outbox.known() == {"a"}
+    outbox.close()
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert caplog.records[0].getMessage().startswith(f"{path}: is empty (0 bytes): a new outbox begins; ")

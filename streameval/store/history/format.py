@@ -7,11 +7,10 @@ labels are. Parts of a partition never overlap, and a part's vector is the exact
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +21,7 @@ from streameval.sketches.codec import CodecError
 from streameval.sketches.copies import WEIGHTS
 from streameval.sketches.layout import OVERALL_BITS, SLICE_BITS, Layout, Options
 from streameval.sketches.ranks import Weighting
-from streameval.store.errors import StoreError
-
-log = logging.getLogger(__name__)
+from streameval.store.errors import StoreError, warn_if_empty
 
 HISTORY_FORMAT = 2  # PRAGMA user_version
 APPLICATION = 0x53457668  # PRAGMA application_id: "SEvh"
@@ -95,11 +92,7 @@ def open_to_write(path: Path, form: HistoryFormat) -> sqlite3.Connection:
     """The database, made if it is not there. Raises StoreError, also when it is not ours or of other settings."""
     with store_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            if path.stat().st_size == 0:  # SQLite takes it for a new file
-                log.warning(
-                    "%s: is empty (0 bytes): a new history begins; if it held one, put a good copy in its place", path
-                )
+        warn_if_empty(path, "a new history")
         # one thread at a time uses it, but not always the one that opened it
         db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
