@@ -350,14 +350,15 @@ def up_to_the_last_impression(some: tuple[Wire, ...]) -> tuple[Wire, ...]:
     return some[: last + 1]
 
 
-@pytest.mark.parametrize("setup", ["paired", "split"])
-def test_the_number_of_partitions_changes_nothing(setup: str) -> None:
+@pytest.mark.parametrize(("setup", "pane"), [("paired", "1m"), ("split", "1m"), ("paired", "1s"), ("split", "1s")])
+def test_the_number_of_partitions_changes_nothing(setup: str, pane: str) -> None:
     if setup == "paired":
         more, some = ("log_loss_snips", "policy_value", "ndcg_3", "mrr", "pauc"), lambda: with_policies(0.9)
     else:
         more, some = ("ctr", "value", "click_yield"), lambda: up_to_the_last_impression(valued(0.2, 3.0, late=True))
     compare = {**RULE, "more": more, "gauc_window": "5m", "user_cap": 0}
-    one, *others = (told(over(n, some(), compare=compare), setup)[0] for n in (1, 4, 8))
+    sections = {"compare": compare, "windows": {"pane": pane, "sliding": ["1h"]}}
+    one, *others = (told(over(n, some(), **sections), setup)[0] for n in (1, 4, 8))
     assert all(m.difference is not None for m in one.metrics if m.metric in more)
     for other in others:
         assert [m for m in other.metrics if m.metric in more] == [m for m in one.metrics if m.metric in more]

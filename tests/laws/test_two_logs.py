@@ -32,6 +32,7 @@ from tests.laws.streams import (
     astray,
     differences,
     make_settings,
+    recent,
     scenario,
     through_disk,
     weighed,
@@ -153,10 +154,11 @@ class Reading:
 
 
 @cache
-def truth(weighting: str, over: bool, folder: Path) -> tuple[dict, dict]:
+def truth(weighting: str, over: bool, pane: str, folder: Path) -> tuple[dict, dict]:
     """Read message by message as they came, by somebody who never looked away."""
     reading = Reading(
-        make_settings(weighting, "impression", False, False, over, valued=True), folder / f"{weighting}-{over}.sqlite"
+        make_settings(weighting, "impression", False, False, over, valued=True, pane=pane),
+        folder / f"{weighting}-{over}-{pane}.sqlite",
     )
     for partition in range(PARTITIONS):
         shares = [len(log) for log in logs()[partition]]
@@ -181,22 +183,31 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @patch("streameval.join.runs._MANY_RUNS", 3)
-@patch.object(join_panes, "RECENT_PANES", 4)
 @given(
     weighting=st.sampled_from(["impressions", "value"]),
     over=st.booleans(),
+    pane=st.sampled_from(["10s", "1s"]),
     ahead=st.lists(st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]), min_size=1, max_size=4),
     sizes=st.lists(st.sampled_from([30, 150, 600, 5000]), min_size=1, max_size=4),
     silences=st.sampled_from([0.0, 0.1]),
     kills=st.sampled_from([0.0, 0.05]),
     seed=st.integers(0, 1 << 32),
 )
-@example(weighting="impressions", over=False, ahead=[0.1], sizes=[30, 150], silences=0.1, kills=0.0, seed=0)
+@example(weighting="impressions", over=False, pane="10s", ahead=[0.1], sizes=[30, 150], silences=0.1, kills=0.0, seed=0)
+@example(
+    weighting="impressions", over=False, pane="1s", ahead=[0.1, 0.9], sizes=[150], silences=0.1, kills=0.05, seed=1
+)
 # examples are slow: to make them smaller takes longer than to understand them
-@settings(max_examples=13, deadline=None, suppress_health_check=list(HealthCheck), phases=(Phase.reuse, Phase.generate))
+@settings(
+    max_examples=13,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
     weighting: str,
     over: bool,
+    pane: str,
     ahead: list[float],
     sizes: list[int],
     silences: float,
@@ -204,8 +215,9 @@ def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
     seed: int,
     folder: Path,
 ) -> None:
-    expected, expected_history = truth(weighting, over, folder)
-    report, history_ = read(weighting, over, ahead, sizes, silences, kills, Random(seed), folder)
+    with patch.object(join_panes, "RECENT_PANES", recent(pane)):
+        expected, expected_history = truth(weighting, over, pane, folder)
+        report, history_ = read(weighting, over, pane, ahead, sizes, silences, kills, Random(seed), folder)
     assert not differences(report, expected)
     assert history_ == expected_history
 
@@ -213,6 +225,7 @@ def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
 def read(
     weighting: str,
     over: bool,
+    pane: str,
     ahead: list[float],
     sizes: list[int],
     silences: float,
@@ -221,7 +234,7 @@ def read(
     folder: Path,
 ) -> tuple[dict, dict]:
     """`ahead`: the share of clicks in what is read, in turns: 0 reads impressions only, for as long as there are any."""
-    config = make_settings(weighting, "impression", False, False, over, valued=True)
+    config = make_settings(weighting, "impression", False, False, over, valued=True, pane=pane)
     store = folder / f"{luck.random()}.sqlite"
     reading, step = Reading(config, store), 0
     while any(reading.left(kind, p) for kind in (0, 1) for p in range(PARTITIONS)):
