@@ -26,6 +26,7 @@ from tests.laws.streams import (
     astray,
     differences,
     make_settings,
+    recent,
     scenario,
     through_disk,
     weighed,
@@ -104,7 +105,6 @@ def report(pipeline: Pipeline) -> dict:
 
 
 @patch("streameval.join.runs._MANY_RUNS", 3)
-@patch.object(join_panes, "RECENT_PANES", 4)
 @given(
     weighting=st.sampled_from(["impressions", "clicks", "uniform", "value"]),
     score_at=st.sampled_from(["impression", "label"]),
@@ -142,34 +142,35 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
                 steps.append((p, at[p], min(at[p] + sizes[len(steps) % len(sizes)], len(messages()[p]))))
                 at[p] = steps[-1][2]
 
-    truth = Process(config, [])
-    for partition, start, end in steps:
-        truth.take(partition, messages()[partition][start:end], end)
-    expected = report(truth.pipeline)
+    with patch.object(join_panes, "RECENT_PANES", recent(pane)):
+        truth = Process(config, [])
+        for partition, start, end in steps:
+            truth.take(partition, messages()[partition][start:end], end)
+        expected = report(truth.pipeline)
 
-    process = Process(config, [])
-    saved: list[tuple[int, dict] | None] = [None] * PARTITIONS  # (offset, tree)
-    todo = list(steps)
-    kills = 4
-    while todo:
-        partition, start, end = todo.pop(0)
-        process.take(partition, messages()[partition][start:end], end)
-        if luck.random() < max(0.05, 4 / len(steps)):
-            saved[partition] = end, through_disk(process, partition, folder / f"{partition}.checkpoint")
-        killed = kills and luck.random() < 6 / len(steps)
-        if luck.random() < (0.5 if killed else min(0.1, 10 / len(steps))):
-            somebody = partial(readers_see, process.pipeline) if luck.random() < WHOLE else process.pipeline.compare
-            somebody(complete=len(process.pipeline.partitions) == PARTITIONS)  # looks
-        if killed:
-            kills -= 1
-            process = Process(config, luck.sample([0, 1, 2], 3))
-            for p in luck.sample(range(PARTITIONS), PARTITIONS):
-                held = saved[p]
-                if held is not None:
-                    assert process.pipeline.restore_partition(p, held[1]) == {("i", p): held[0]}
-            done = [0 if held is None else held[0] for held in saved]
-            todo = [step for step in steps if step[1] >= done[step[0]]]
-    assert not differences(report(process.pipeline), expected)
+        process = Process(config, [])
+        saved: list[tuple[int, dict] | None] = [None] * PARTITIONS  # (offset, tree)
+        todo = list(steps)
+        kills = 4
+        while todo:
+            partition, start, end = todo.pop(0)
+            process.take(partition, messages()[partition][start:end], end)
+            if luck.random() < max(0.05, 4 / len(steps)):
+                saved[partition] = end, through_disk(process, partition, folder / f"{partition}.checkpoint")
+            killed = kills and luck.random() < 6 / len(steps)
+            if luck.random() < (0.5 if killed else min(0.1, 10 / len(steps))):
+                somebody = partial(readers_see, process.pipeline) if luck.random() < WHOLE else process.pipeline.compare
+                somebody(complete=len(process.pipeline.partitions) == PARTITIONS)  # looks
+            if killed:
+                kills -= 1
+                process = Process(config, luck.sample([0, 1, 2], 3))
+                for p in luck.sample(range(PARTITIONS), PARTITIONS):
+                    held = saved[p]
+                    if held is not None:
+                        assert process.pipeline.restore_partition(p, held[1]) == {("i", p): held[0]}
+                done = [0 if held is None else held[0] for held in saved]
+                todo = [step for step in steps if step[1] >= done[step[0]]]
+        assert not differences(report(process.pipeline), expected)
 
 
 @pytest.mark.parametrize("older", range(PARTITIONS))
