@@ -1,9 +1,10 @@
 """Every group's exact AUC, kept up to date: each user's scores in the window, sorted, at 4 bytes per impression.
 
 An entry is slot << 32 | key << 1 | label (`grid.score_key`, so scores closer than 6e-8 relative tie). Entries are
-added and retracted in bulk, sorted: one merge per touched user rebuilds the user's sorted list (`sorted_lists`) and counts its
+added and retracted in bulk, sorted: one merge per touched user updates the user's sorted list (`sorted_lists`) and the count of its
 concordant pairs (a tie is half a pair: the count is doubled and stays an integer). So users with millions of impressions need no
-special structure, and users that are not touched cost nothing. The sum over users of w_u AUC_u is maintained in integers
+special structure, and users that are not touched cost nothing. Additions alone only count their own pairs; retractions, and entries
+with copies, count the list anew. The sum over users of w_u AUC_u is maintained in integers
 (31 fractional bits, each user's term rounded once), so reading GAUC is O(1) and any order gives the same bits.
 
 A rank list is not linear: it is not the sum of its parts' lists. But adding and retracting entries commute and are exact
@@ -83,16 +84,25 @@ def _apply(
         else:
             slot = np.int64(sub[s] >> SLOT)
         count_group(terms, slot, lists.length[slot], totals, -1)
-        n, a, s, lost = sorted_lists.merge(lists, slot, changes, a, s, merged, many)
-        missing += lost
-        used = sorted_lists.store(lists, slot, merged, many, n, used)
-        if with_copies:
-            twice, clicks, total, of_clicks = weighted_pairs(merged, many, n)
-            terms.many[slot] = total
-            terms.many_clicks[slot] = of_clicks
-            pairs = np.int64(min(twice, _MOST_PAIRS))
-        else:
-            pairs, clicks = concordant_pairs(merged, n)
+        if with_copies or (s < sub.size and np.int64(sub[s] >> SLOT) == slot):
+            n, a, s, lost = sorted_lists.merge(lists, slot, changes, a, s, merged, many)
+            missing += lost
+            used = sorted_lists.store(lists, slot, merged, many, n, used)
+            if with_copies:
+                twice, clicks, total, of_clicks = weighted_pairs(merged, many, n)
+                terms.many[slot] = total
+                terms.many_clicks[slot] = of_clicks
+                pairs = np.int64(min(twice, _MOST_PAIRS))
+            else:
+                pairs, clicks = concordant_pairs(merged, n)
+        else:  # as nearly always
+            first = a
+            while a < add.size and np.int64(add[a] >> SLOT) == slot:
+                a += 1
+            pairs, clicks = terms.pairs[slot], np.int64(terms.clicks[slot])
+            used, new_pairs, new_clicks = sorted_lists.extend(lists, slot, clicks, add, first, a, used)
+            pairs, clicks, n = pairs + new_pairs, clicks + new_clicks, np.int64(lists.length[slot])
+        if not with_copies:
             twice, total, of_clicks = float(pairs), n, clicks
         terms.pairs[slot] = pairs
         terms.clicks[slot] = clicks

@@ -190,29 +190,98 @@ def merge(
 
 
 @numba.njit(inline="always")
-def store(lists: Lists, slot: int, merged: NDArray[np.uint32], many: NDArray[np.uint32], n: int, used: int) -> int:
-    """Stores the first n of `merged` as a slot's list, and those of `many` as its copies; returns the arena cells in use."""
+def _take_block(lists: Lists, slot: int, n: int, used: int) -> tuple[int, int]:
+    """(offset of a block for n entries: the slot's own if they fit, arena cells in use)."""
+    if n <= lists.capacity[slot]:
+        return lists.offset[slot], used
+    c = size_class(n)
+    at = lists.free[c]
+    if at == NONE:
+        return used, used + room(c)
+    lists.free[c] = np.int64(lists.arena[at])
+    return at, used
+
+
+@numba.njit(inline="always")
+def _move_to(lists: Lists, slot: int, at: int, n: int) -> None:
+    """Makes the n entries of the block `at` the slot's list; its own block becomes free if that is another one."""
     if n > lists.capacity[slot]:
-        if lists.capacity[slot]:  # the old block is free now
+        if lists.capacity[slot]:
             c = size_class(lists.capacity[slot])
             lists.arena[lists.offset[slot]] = np.uint32(lists.free[c])
             lists.free[c] = lists.offset[slot]
-        c = size_class(n)
-        lists.capacity[slot] = room(c)
-        if lists.free[c] != NONE:
-            lists.offset[slot] = lists.free[c]
-            lists.free[c] = np.int64(lists.arena[lists.free[c]])
-        else:
-            lists.offset[slot] = used
-            used += room(c)
-    at = lists.offset[slot]
+        lists.capacity[slot] = room(size_class(n))
+        lists.offset[slot] = at
+    lists.length[slot] = n
+
+
+@numba.njit(inline="always")
+def store(lists: Lists, slot: int, merged: NDArray[np.uint32], many: NDArray[np.uint32], n: int, used: int) -> int:
+    """Stores the first n of `merged` as a slot's list, and those of `many` as its copies; returns the arena cells in use."""
+    at, used = _take_block(lists, slot, n, used)
+    _move_to(lists, slot, at, n)
     for i in range(n):
         lists.arena[at + i] = merged[i]
     if lists.copies.size > 0:
         for i in range(n):
             lists.copies[at + i] = many[i]
-    lists.length[slot] = n
     return used
+
+
+@numba.njit(inline="always")
+def extend(
+    lists: Lists, slot: int, clicks: int, add: NDArray[np.uint64], begin: int, end: int, used: int
+) -> tuple[int, int, int]:
+    """Adds the sorted entries begin .. end - 1, all of this slot, to its list without copies, which has this many clicks.
+
+    Returns (arena cells in use, twice the concordant pairs that the entries make, with the list and each other, their clicks).
+    From the highest key on: the list's entries above the least new one are moved once, and those below it are not read.
+    Places are unsigned, which saves the checks for wrap-around: a quarter of the time.
+    """
+    arena, old = lists.arena, lists.offset[slot]
+    i, one = old + lists.length[slot], np.uint32(1)
+    n = i - old + (end - begin)
+    at, used = _take_block(lists, slot, n, used)
+    j = at + n
+    pairs, passed, added = np.int64(0), np.int64(0), np.int64(0)  # clicks of the list from i on, new ones from `end` on
+    while end > begin:
+        click = np.uint32(add[np.uint64(end - 1)]) | one  # a click of this key; its non-clicks come before
+        other = click - one
+        while i > old:
+            entry = arena[np.uint64(i - 1)]
+            if entry <= click:
+                break
+            i, j = i - 1, j - 1
+            arena[np.uint64(j)] = entry
+            passed += np.int64(entry & one)
+        above = passed + added
+        while i > old and arena[np.uint64(i - 1)] == click:
+            i, j = i - 1, j - 1
+            arena[np.uint64(j)] = click
+            passed += 1
+        new_clicks = end
+        while end > begin and np.uint32(add[np.uint64(end - 1)]) == click:
+            end, j = end - 1, j - 1
+            arena[np.uint64(j)] = click
+        new_clicks -= end
+        added += new_clicks
+        tied = i
+        while i > old and arena[np.uint64(i - 1)] == other:
+            i, j = i - 1, j - 1
+            arena[np.uint64(j)] = other
+        tied -= i
+        new_others = end
+        while end > begin and np.uint32(add[np.uint64(end - 1)]) == other:
+            end, j = end - 1, j - 1
+            arena[np.uint64(j)] = other
+        new_others -= end
+        below = (i - old) - (clicks - passed)  # non-clicks
+        pairs += new_others * (above + passed + added) + new_clicks * (2 * below + tied)
+    if at != old:
+        for k in range(i - old):
+            arena[at + k] = arena[old + k]
+    _move_to(lists, slot, at, n)
+    return used, int(pairs), int(added)
 
 
 @numba.njit(cache=True, nogil=True)
