@@ -276,10 +276,13 @@ class Member:
             self.to_commit = {place: starts[place] if place in starts else ends(place)[1] for place in begun}
         moved = [place for place in first if place in of_group]
         if moved:
+            skipped = {place: max(0, starts[place] - of_group[place]) for place in moved}
+            for place, count in skipped.items():
+                self.positions.skip(place, count)
             log.warning(
                 "no checkpoint in store.path of partitions that the group has read: they start empty, from kafka.start, "
                 "and %d messages that follow the group's offsets are skipped: %s",
-                sum(max(0, starts[place] - of_group[place]) for place in moved),
+                sum(skipped.values()),
                 _named(moved),
             )
         new = [place for place in first if place not in of_group]

@@ -112,6 +112,11 @@ class Positions:
         """Records the current topics."""
         self._seen |= {name: topic.id for name, topic in topics.items() if topic.id is not None}
 
+    def skip(self, place: Place, count: int) -> None:
+        """Counts messages that are skipped where a partition starts empty; no result has a gap, as none began before it."""
+        if count:
+            self.lost[place] = self.lost.get(place, 0) + count
+
     def _pass_over(self, place: Place, count: int, why: str) -> None:
-        self.lost[place] = self.lost.get(place, 0) + count
+        self.skip(place, count)
         self.gaps[place] = f"{count} messages of {place[0]} [{place[1]}] {why}"

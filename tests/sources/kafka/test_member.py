@@ -301,6 +301,9 @@ def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keep
     assert line.levelname == "WARNING"
     assert f"start empty, from kafka.start, and {skipped} messages that follow" in line.getMessage()
     assert line.getMessage().endswith(": c [0], i [0]")
+    # a dashboard sees what the log says; nothing was counted before, so no result has a gap
+    assert member.positions.lost == ({C0: 10} if earliest else {I0: 60, C0: 90})
+    assert {gap for _, _, gap in told(member).values()} == {""}
 
 
 def test_a_first_start_of_a_group_is_no_warning(keeper, caplog):
@@ -311,6 +314,7 @@ def test_a_first_start_of_a_group_is_no_warning(keeper, caplog):
     assert [(line.levelname, line.getMessage()) for line in caplog.records if line.name == MEMBER] == [
         ("INFO", "nothing known, from kafka.start: c [0], i [0]")
     ]
+    assert member.positions.lost == {}
 
 
 def test_the_first_member_of_a_group_tells_it_where_all_partitions_begin(keeper):
