@@ -122,7 +122,7 @@ def test_the_days_noise_bounds_the_evidence_from_below() -> None:
 
 def test_days_average_the_noise_between_days_and_hours_of_the_first_do_not() -> None:
     placebo = np.random.default_rng(6).normal(size=(28, 3))
-    level = Level(np.zeros(3), np.zeros((3, 64)))
+    level = Level(np.zeros(3), np.zeros((3, 64)), np.full(3, 63.0))
     change = shift(level, level, placebo, np.array([0.6, 1.0, 4.0]))
     assert change.between == pytest.approx(2.0 * placebo.var(axis=0, ddof=1) / [1.0, 1.0, 4.0])
 
