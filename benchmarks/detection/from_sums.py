@@ -33,7 +33,7 @@ def run(case: Case) -> Outcome:
     after = stream.ts >= stream.deploy
     out = Outcome(int(after.sum()), harm(stream.pclick[:, after], stream.truth[after]))
     ends = sums.begin + pane * np.arange(1, len(sums.impressions) + 1)
-    windows = _paired if case.plan.setup == "paired" else _split
+    windows = paired_looks if case.plan.setup == "paired" else split_looks
     looks, read = _looks(sums), dict.fromkeys(case.marks, 0)
     for mark in case.marks:
         read[mark] = int(np.searchsorted(ends, stream.deploy + mark * HOUR, side="right")) - 1
@@ -80,7 +80,7 @@ def _starts(at: Ints, sums: WeekSums, rule: Rule) -> Ints:
     return (begun - sums.begin) // sums.pane
 
 
-def _paired(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
+def paired_looks(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
     """Looks after panes `at` [T] over windows from panes `starts` [J]."""
     looked = _windows(BlockSums(sums.users.blocks, sums.users.scalars, sums.items.blocks), at, starts)
     return Capped(paired.clicks(looked), paired.statistics(looked), joint.correlation(*paired.deviations(looked)))
@@ -97,7 +97,7 @@ def _windows(rows: BlockSums, at: Ints, starts: Ints) -> BlockSums:
     return BlockSums(*out)
 
 
-def _split(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
+def split_looks(sums: WeekSums, at: Ints, starts: Ints) -> Capped:
     """The same for arms: strata are hours, the last of which ends at the look."""
     each = HOUR // sums.pane
     hours = int(at[-1]) // each + 1

@@ -65,7 +65,7 @@ def found(setup: str, world: str, pair: str, seed: int, hours: float) -> dict[st
         return _before_after(world, pair, seed, hours)
     sums = week(draw(WORLDS[world], PAIRS[pair], seed, hours, 0.0), Plan(setup), PANE)
     last, first = np.array([len(sums.impressions) - 1]), np.array([0])
-    looked = (from_sums._paired if setup == "paired" else from_sums._split)(sums, last, first)
+    looked = (from_sums.paired_looks if setup == "paired" else from_sums.split_looks)(sums, last, first)
     return {
         name: Found(*(float(x[0, 0]) for x in (s.theta, s.stderr(), s.df)))
         for name, s in looked.statistics.items()

@@ -173,8 +173,9 @@ class Comparisons:
             one.gauc.forget_before(keep * self._pane)
 
     def _look(self, pane: int, partitions: Sequence[Counted], resumed: Stretch | None, over: bool) -> None:
-        """Takes the look at the end of a pane, the last of those looked at together; `resumed`: clicks have come again after this stretch; `over`: nothing can be
-        corrected any more.
+        """Takes the look at the end of a pane, the last of those looked at together.
+
+        `resumed`: clicks have come again after this stretch; `over`: nothing can be corrected any more.
         """
         end, until = pane + 1, (pane + 1) * self._pane
         late = [one.late for one in partitions]

@@ -1,13 +1,14 @@
 """One version replaced another on the same stream: weak evidence that can only warn.
 
 Levels since the deploy are compared with the same hours one week earlier. There are two sources of error. Sampling
-error is estimated by leaving out blocks of users one by one, each in both periods, because users return (`left_out`; a
-block's deviation from levels that contain the block would be too small by its share, which heavy users make large), with
-the degrees of freedom of the effective number of blocks, of impressions or of clicks, whichever are fewer. And days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
+error is estimated by leaving out blocks of users one by one, each in both periods, because users return (`left_out`;
+a block's deviation from levels that contain the block would be too small by its share, which heavy users make large),
+with the degrees of freedom of the effective number of blocks, of impressions or of clicks, whichever are fewer. And
+days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
 finished days without a deploy, a placebo day's level over the same clock hours has variance v_day; the difference of
-two such means has variance 2 v_day per day elapsed, with a t distribution of days - 1. There is an e-value for each of
-the two variances, and the smaller one counts, because with few days v_day may be small by luck. It is valid if days are
-exchangeable: holidays and campaigns break it.
+two such means has variance 2 v_day per day elapsed, with a t distribution of days - 1. There is an e-value for each
+of the two variances, and the smaller one counts, because with few days v_day may be small by luck. It is valid if
+days are exchangeable: holidays and campaigns break it.
 
 Metrics, none of which follows the CTR to first order:
 
