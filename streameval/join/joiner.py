@@ -228,8 +228,8 @@ class Joiner:
 
     def series_in_use(self) -> set[int]:
         """The series of all rows, logged or shadow."""
-        here = np.unique(self.table.series[self.cold.end(self._start) : self._end])
-        return set(here.tolist()) | self.runs.shadow_series() | self.cold.series()
+        here = np.bincount(self.table.series[self.cold.end(self._start) : self._end])
+        return set(np.flatnonzero(here).tolist()) | self.runs.shadow_series() | self.cold.series()
 
     @property
     def front(self) -> int:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from streameval.events.batch import Catalog, Series
+from streameval.events.names import MAX_NAME, OTHER
 from streameval.results.evaluate import ALL
 from streameval.results.result import Result
 
+log = logging.getLogger(__name__)
 RETIRE_FROM = 3  # quarters of the largest number of versions, at which unused ones are retired
-RETIRE_SECONDS = 30.0
+RETIRE_SECONDS = 30.0  # between two checks while no version comes
 
 
 class Retirement:
@@ -23,6 +26,8 @@ class Retirement:
         self._catalog = catalog
         self._last_count: dict[Series, int] = {}
         self._due = 0.0  # monotonic seconds
+        self._checked = -1  # `Catalog.changes` at the last check
+        self._said = False
         self.last_seen: dict[Series, float] = {}  # wall clock, seconds
 
     def see(self, results: Iterable[Result], now: float) -> None:
@@ -34,6 +39,15 @@ class Retirement:
                 self._last_count[result.series] = n
                 if before not in (None, n) or result.series not in self.last_seen:
                     self.last_seen[result.series] = now
+                if result.series.version == OTHER and not self._said:
+                    self._said = True
+                    log.warning(
+                        "more than %d versions at once (or names of more than %d characters): the further ones are counted "
+                        "together as %s, and compared with nothing",
+                        self._catalog.max_series,
+                        MAX_NAME,
+                        OTHER,
+                    )
 
     def adopt(self, last_seen: Mapping[Series, float]) -> None:
         """Adds what a restored partition recorded; impressions that it has counted were not seen just now."""
@@ -51,9 +65,9 @@ class Retirement:
         A series is retired together with those of its objectives, which have no data without it.
         """
         surplus = len(self._catalog.codes) - RETIRE_FROM * self._catalog.max_series // 4
-        if surplus <= 0 or time.monotonic() < self._due:
+        if surplus <= 0 or (time.monotonic() < self._due and self._catalog.changes == self._checked):
             return []
-        self._due = time.monotonic() + RETIRE_SECONDS
+        self._due, self._checked = time.monotonic() + RETIRE_SECONDS, self._catalog.changes
         used = in_use()
         unused = [code for code in self._catalog.codes if code not in used]
         unused.sort(key=lambda code: self.last_seen.get(self._catalog.series[code], 0.0))

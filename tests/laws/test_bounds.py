@@ -14,6 +14,7 @@ from streameval.events.batch import Batch, Catalog, Features, Impressions, Shado
 from streameval.events.names import MAX_NAME, OTHER
 from streameval.join import runs
 from streameval.loop.pipeline import Pipeline
+from streameval.server.api.overview import degraded
 from streameval.settings.tree import Files, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
@@ -154,10 +155,7 @@ def test_lines_with_ever_new_fields_are_refused_by_name(tmp_path: Path, monkeypa
         read([{**event, **{f"x{i}-{k}": 1 for k in range(11)}} for i in range(2)])
 
 
-def test_versions_come_and_go_for_years_and_each_is_seen_under_its_name(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("streameval.loop.retirement.RETIRE_SECONDS", 0.0)
+def test_versions_come_and_go_for_years_and_each_is_seen_under_its_name(tmp_path: Path) -> None:
     config = settings(slices={"dimensions": ["country"]})
     clock = ManualClock()
     made = Pipeline(config, clock)
@@ -183,3 +181,27 @@ def test_versions_come_and_go_for_years_and_each_is_seen_under_its_name(
         sizes.append(made.partitions[0].scoreboard.nbytes)
     assert len(made.catalog.series) <= 64
     assert max(sizes[100:]) <= 1.1 * max(sizes[:70])
+
+
+def test_versions_beyond_the_limit_are_named_as_such_and_compared_with_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = Pipeline(settings(join={"attribution_window": "10s", "allowed_lateness": "1s"}), ManualClock())
+    beyond = 0
+    for number in range(80):  # of a quarter of an hour each, so all of them are in memory
+        code = made.catalog.series_code("m", f"v{number}")
+        ts = T0 + number * 900_000 + np.arange(50) * 500
+        made.take(batch(number, ts, code, shadow=False))
+        beyond += 50 * (made.catalog.series[code].version == OTHER)
+    found = readers_see(made, with_history=False)
+    shown = {r.series: r.totals.impressions for r in found.results if r.window == "all"}
+    deploys = [deploy.version for deploy in found.deploys]
+    assert beyond > 500
+    assert beyond - 50 < sum(n for series, n in shown.items() if series.version == OTHER) <= beyond
+    assert len(deploys) > 50
+    assert OTHER not in deploys
+    assert not [one for one in found.comparisons if OTHER in (one.baseline.version, one.candidate.version)]
+    assert "more than 64 versions at once" in caplog.text
+    assert degraded(found) == [
+        "versions: more than are distinguished at once; the further ones are in __other__, and not compared"
+    ]

@@ -27,6 +27,7 @@ from streameval.compare.tracking.watch import Watch
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
+from streameval.events.names import OTHER
 
 _MOST_DEPLOYS = 1_000  # kept on record
 
@@ -348,9 +349,9 @@ class Board:
 
     def _notice_shadow(self, served: Series, other: Series, segment: int, noticed: int) -> None:
         """Starts comparing a version, or an online model, that only scores what another one serves; rows before
-        `segment` do not count.
+        `segment` do not count. `__other__` is several versions, so it is compared with nothing.
         """
-        if other.source == "logged" and self._watch.is_live(other.model, other.version):
+        if OTHER in other or (other.source == "logged" and self._watch.is_live(other.model, other.version)):
             return
         if self._watch.champion(served.model) != served.version:
             return

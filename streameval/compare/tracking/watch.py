@@ -3,8 +3,8 @@
 A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` impressions in
 total since it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A
 live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
-have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. Time is event time,
-so the same traffic gives the same deploys, whenever it is read.
+have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
+those that are distinguished, is no deploy. Time is event time, so the same traffic gives the same deploys, whenever it is read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from streameval.compare.reading.reading import Deploy
+from streameval.events.names import OTHER
 
 RECENT = 5  # panes over which shares are taken
 FEWEST = 30  # recent impressions of a version before its share means anything
@@ -137,7 +138,7 @@ class Watch:
         for version in sorted(counts, key=lambda v: (-recent[v], v)):
             one = model.versions[version]
             enough = recent[version] >= max(FEWEST, self._share * whole) or one.total >= self._count
-            if one.live or not enough or one.first is None:
+            if one.live or not enough or one.first is None or version == OTHER:
                 continue
             kind: Literal["deploy", "rollback"] = "rollback" if one.before else "deploy"
             replaces = model.champion if model.champion != version else None

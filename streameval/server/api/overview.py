@@ -10,6 +10,7 @@ from streameval.compare.reading.as_json import comparison_json, role_json
 from streameval.compare.reading.choice import begun, headlines
 from streameval.compare.reading.reading import Comparison
 from streameval.compare.reading.words import claim, headline, remarks
+from streameval.events.names import OTHER
 from streameval.metrics.registry import by_name, names
 from streameval.results.result import Result
 from streameval.results.snapshot import CheckpointState, PartitionState, Snapshot
@@ -184,6 +185,8 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(
             f"kafka: {who} is no streameval but in this group, and the {count} partitions it reads are not counted; give it one of its own"
         )
+    if any(OTHER in r.series for r in snapshot.results):
+        out.append("versions: more than are distinguished at once; the further ones are in __other__, and not compared")
     for dimension, values in snapshot.slice_values.items():
         if values.overflowed:
             out.append(
