@@ -141,19 +141,19 @@ def excess_of(many: int, clicked: int) -> tuple[int, int]:
 @numba.njit(cache=True, nogil=True)
 def values_of(
     slices: NDArray[np.int64],
-    at: NDArray[np.int32],
+    row: NDArray[np.int32],
     p: NDArray[np.float64],
     edges: NDArray[np.float64],
     radix: int,
     width: int,
     out: NDArray[np.int32],
 ) -> None:
-    """Fills in every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions +
-    1].
+    """Fills in every impression's slice values and, of those that have a logged score (`row`, `p`), its bucket, as
+    columns of the table of parts: out int32[n, dimensions + 1].
     """
     last = out.shape[1] - 1
     by = np.uint64(radix)
-    for i in range(at.size):
+    for i in range(slices.size):
         rest = np.uint64(slices[i])  # unsigned: takes half the time
         for d in range(last - 1):
             above = rest // by
@@ -161,11 +161,12 @@ def values_of(
             rest = above
         if last > 0:  # the rest is the last dimension's
             out[i, last - 1] = (last - 1) * width + np.int64(rest)
-        if at[i] >= 0:
-            b = 0
-            for edge in edges:  # without a search: faster than branches
-                b += p[at[i]] >= edge
-            out[i, last] = last * width + b
+    bucket = np.full(row.size, last * width, np.int64)
+    for edge in edges:  # edge by edge, in vector steps: takes a third of the time of score by score
+        for k in range(row.size):
+            bucket[k] += p[k] >= edge
+    for k in range(row.size):
+        out[np.uint32(row[k]), last] = bucket[k]
 
 
 @numba.njit(cache=True, nogil=True)
