@@ -26,7 +26,7 @@ __all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
 STRICT = 2.0  # nats: strict mode clips odds to within a factor e**STRICT of each other
 _MOST_ODDS = math.exp(STRICT)
 _MOST_TERM = 2.0**56
-_AHEAD = 512  # scores whose log-odds are computed per batch
+_AHEAD = 512  # scores whose log-odds, or buckets, are computed per batch
 
 # a part of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
@@ -161,12 +161,15 @@ def values_of(
             rest = above
         if last > 0:  # the rest is the last dimension's
             out[i, last - 1] = (last - 1) * width + np.int64(rest)
-    bucket = np.full(row.size, last * width, np.int64)
-    for edge in edges:  # edge by edge, in vector steps: takes a third of the time of score by score
-        for k in range(row.size):
-            bucket[k] += p[k] >= edge
-    for k in range(row.size):
-        out[np.uint32(row[k]), last] = bucket[k]
+    bucket = np.empty(_AHEAD, np.int64)
+    for begin in range(0, row.size, _AHEAD):
+        some = p[begin : begin + _AHEAD]
+        bucket[:] = last * width
+        for edge in edges:  # edge by edge, in vector steps: takes a third of the time of score by score
+            for k in range(some.size):
+                bucket[k] += some[k] >= edge
+        for k in range(some.size):
+            out[np.uint32(row[begin + k]), last] = bucket[k]
 
 
 @numba.njit(cache=True, nogil=True)
