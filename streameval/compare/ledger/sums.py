@@ -286,6 +286,8 @@ def add_pairs(
     """Adds scores start .. end - 1 of versions that did not serve to the sums of their pairs; returns where it
     stopped.
     """
+    # 15 to 16 ns a score. The same loads and stores in C take 14.5 to 15, and 14 in loops of a column each: additions to
+    # memory, 19 a score, are the most of it
     row, series, p, loss, placed, logged_at = scores
     label, block, item, value, apart, weight, times, weighed = impressions
     row_of, part_of, _, _, full = numbers
