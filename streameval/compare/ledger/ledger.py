@@ -145,7 +145,8 @@ class Ledger:
             logged_at[scored.row[:first]] = np.arange(first, dtype=np.int32)
         self._numbers.reserve(int(scored.series.max()) + 1)
         value = np.empty((n, self._dimensions + 1), np.int32)
-        values_of(labelled.slices, logged_at, scored.p, self._edges, self._radix, self._values, value)
+        logged = scored.row[:first], scored.p[:first]
+        values_of(labelled.slices, *logged, self._edges, self._radix, self._values, value)
         item = np.full(n, NO_ITEM, np.int8) if labelled.item is None else labelled.item
         apart = np.full(n, self._cap is not None and late > 0)
         others = scored.row[first:]

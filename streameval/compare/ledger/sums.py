@@ -26,7 +26,7 @@ __all__ = ["ITEMS", "SCALARS", "WIDTH"]  # of a row
 STRICT = 2.0  # nats: strict mode clips odds to within a factor e**STRICT of each other
 _MOST_ODDS = math.exp(STRICT)
 _MOST_TERM = 2.0**56
-_AHEAD = 512  # scores whose log-odds are computed per batch
+_AHEAD = 512  # scores whose log-odds, or buckets, are computed per batch
 
 # a part of a pair: N by block, D by block, then clicks and the sum of squares of D
 PART_N, PART_D = 0, BLOCKS
@@ -141,19 +141,19 @@ def excess_of(many: int, clicked: int) -> tuple[int, int]:
 @numba.njit(cache=True, nogil=True)
 def values_of(
     slices: NDArray[np.int64],
-    at: NDArray[np.int32],
+    row: NDArray[np.int32],
     p: NDArray[np.float64],
     edges: NDArray[np.float64],
     radix: int,
     width: int,
     out: NDArray[np.int32],
 ) -> None:
-    """Fills in every impression's slice values and bucket, as columns of the table of parts: out int32[n, dimensions +
-    1].
+    """Fills in every impression's slice values and, of those that have a logged score (`row`, `p`), its bucket, as
+    columns of the table of parts: out int32[n, dimensions + 1].
     """
     last = out.shape[1] - 1
     by = np.uint64(radix)
-    for i in range(at.size):
+    for i in range(slices.size):
         rest = np.uint64(slices[i])  # unsigned: takes half the time
         for d in range(last - 1):
             above = rest // by
@@ -161,11 +161,15 @@ def values_of(
             rest = above
         if last > 0:  # the rest is the last dimension's
             out[i, last - 1] = (last - 1) * width + np.int64(rest)
-        if at[i] >= 0:
-            b = 0
-            for edge in edges:  # without a search: faster than branches
-                b += p[at[i]] >= edge
-            out[i, last] = last * width + b
+    bucket = np.empty(_AHEAD, np.int64)
+    for begin in range(0, row.size, _AHEAD):
+        some = p[begin : begin + _AHEAD]
+        bucket[:] = last * width
+        for edge in edges:  # edge by edge, in vector steps: takes a third of the time of score by score
+            for k in range(some.size):
+                bucket[k] += some[k] >= edge
+        for k in range(some.size):
+            out[np.uint32(row[begin + k]), last] = bucket[k]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -282,6 +286,8 @@ def add_pairs(
     """Adds scores start .. end - 1 of versions that did not serve to the sums of their pairs; returns where it
     stopped.
     """
+    # 15 to 16 ns a score. The same loads and stores in C take 14.5 to 15, and 14 in loops of a column each: additions to
+    # memory, 19 a score, are the most of it
     row, series, p, loss, placed, logged_at = scores
     label, block, item, value, apart, weight, times, weighed = impressions
     row_of, part_of, _, _, full = numbers
