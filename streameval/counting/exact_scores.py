@@ -70,6 +70,11 @@ class ExactScores:
         """The first pane that has scores."""
         return self._oldest[0] if self._oldest else 1 << 62
 
+    @property
+    def newest(self) -> int:
+        """The last pane that has scores."""
+        return max(self._panes, default=RUN_START)
+
     def keeps(self, start: int) -> bool:
         """Whether every score from a pane on, or from `RUN_START`, is kept."""
         return start >= self._gone_before

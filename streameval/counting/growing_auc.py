@@ -88,6 +88,7 @@ class Aucs:
         # by series and panes, for the current reading and the previous one: the AUC, and the changes that it includes
         self._windows: dict[tuple[int, int, int], tuple[object, float | None]] = {}
         self._before = self._windows
+        self._of_runs: dict[int, tuple[object, float | None]] = {}  # by series, for the current reading: as of windows
         self._asked: set[int] = set()
 
     @property
@@ -100,6 +101,7 @@ class Aucs:
         for series in self._runs.keys() - self._asked:
             del self._runs[series]
         self._asked.clear()
+        self._of_runs.clear()
         self._before, self._windows = self._windows, {}
 
     def of_run(self, series: int, kept: Sequence[ExactScores]) -> float | None:
@@ -108,6 +110,11 @@ class Aucs:
         """
         if not all(one.keeps(RUN_START) for one in kept):
             return None
+        auc = self._of_run(series, kept)
+        self._of_runs[series] = _changes(kept, RUN_START, -RUN_START), auc
+        return auc
+
+    def _of_run(self, series: int, kept: Sequence[ExactScores]) -> float | None:
         self._asked.add(series)
         whose, since = tuple(one.number for one in kept), [one.take_changes() for one in kept]
         known = self._runs.get(series)
@@ -128,17 +135,24 @@ class Aucs:
 
     def of_window(self, series: int, kept: Sequence[ExactScores], panes: tuple[int, int]) -> float | None:
         """Returns the AUC of the scores in the panes [start, end); windows that begin before all scores share one
-        entry.
+        entry, and that of the run if they end after all.
         """
         if not all(one.keeps(panes[0]) for one in kept):
             return None
         start, end = max(panes[0], min(one.oldest for one in kept)), panes[1]
-        which, now = (series, start, end), tuple((one.number, one.last_change(start, end)) for one in kept)
+        which, now = (series, start, end), _changes(kept, start, end)
         known = self._windows.get(which) or self._before.get(which)
+        if (known is None or known[0] != now) and all(start <= one.oldest and one.newest < end for one in kept):
+            known = self._of_runs.get(series)
         if known is None or known[0] != now:
             known = now, ranked_auc(_sorted(kept, start, end))
         self._windows[which] = known
         return known[1]
+
+
+def _changes(kept: Sequence[ExactScores], start: int, end: int) -> object:
+    """Returns what the scores in the panes [start, end) are the same as of."""
+    return tuple((one.number, one.last_change(start, end)) for one in kept)
 
 
 def _size(since: Sequence[Sequence[tuple[ScoreBits, int]] | None]) -> float:

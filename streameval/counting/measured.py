@@ -32,7 +32,7 @@ class Measured:
         ts: NDArray[np.int64], user: NDArray[np.uint64], label: NDArray[np.int8], scored: Scored, pane: int
     ) -> Measured:
         """Measures impressions in time order; `pane` in ms."""
-        first = _pane_starts(ts, pane)
+        first = pane_starts(ts, pane)
         cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
         panes = [int(t) // pane for t in ts[first[:-1]]]
         loss, part = measure(scored.p, scored.row, label)
@@ -52,7 +52,7 @@ def _starts(ts: NDArray[np.int64], pane: int, out: NDArray[np.int64]) -> int:
     return n + 1
 
 
-def _pane_starts(ts: NDArray[np.int64], pane: int) -> NDArray[np.int64]:
-    """Returns the start of every pane, and the end."""
+def pane_starts(ts: NDArray[np.int64], pane: int) -> NDArray[np.int64]:
+    """Returns the first of ascending times in every pane that has some, and the end."""
     out = np.empty(ts.size + 1, np.int64)
     return out[: _starts(ts, pane, out)]

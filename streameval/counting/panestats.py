@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.measured import pane_starts
+
 _MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 MOST_RUNS = 1 << 14  # of dropped panes
 _WIDE = 1_000  # panes that a batch may span, beyond the number of its rows, and still be counted in an array
@@ -41,13 +43,15 @@ class PaneStats:
 
         With sign -1 they are removed again, to be added later.
         """
-        pane = ts // self._pane
-        self._add(pane, PANE_MATURED, sign)
-        self._add(pane[label == 1], PANE_CLICKS, sign)
-        self._add(pane[corrected], PANE_CORRECTED, sign)
-        last = np.append(np.flatnonzero(np.diff(pane)), pane.size - 1)
-        for number, newest in zip(pane[last].tolist(), ts[last].tolist(), strict=True):
+        first = pane_starts(ts, self._pane)
+        start, last = first[:-1], first[1:] - 1
+        clicks, late = (np.add.reduceat(of == 1, start, dtype=np.int64) for of in (label, corrected))
+        counts = zip((first[1:] - start).tolist(), clicks.tolist(), late.tolist(), ts[last].tolist(), strict=True)
+        for number, (n, clicked, corrections, newest) in zip((ts[start] // self._pane).tolist(), counts, strict=True):
             for row in (self._cell(number), self.total):
+                row[PANE_MATURED] += sign * n
+                row[PANE_CLICKS] += sign * clicked
+                row[PANE_CORRECTED] += sign * corrections
                 row[PANE_NEWEST] = max(row[PANE_NEWEST], newest)
 
     def changed(self, ts: NDArray[np.int64], change: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:

@@ -116,6 +116,12 @@ def span(rows: NDArray[np.int64]) -> slice | None:
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
+def index_of(rows: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """What gives the same of a column as some rows, but as a view if they are all of a slice, in order."""
+    whole = span(rows)
+    return rows if whole is None else whole
+
+
 def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
     """The features of the given rows, in that order."""
     whole = span(rows)

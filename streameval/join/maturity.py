@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.columns import index_of
 from streameval.join.policy import MATURED, NEVER, SHOWN, JoinPolicy
 from streameval.join.progress import Progress
 from streameval.join.rows import Table
@@ -27,8 +28,9 @@ class Maturity:
         rows = self._runs.take_due(watermark - self._policy.attribution_window, table.ts)
         if not rows.size:
             return rows
-        state = table.state[rows]
-        table.state[rows] = state | MATURED
+        at = index_of(rows)
+        state = table.state[at].copy()
+        table.state[at] |= MATURED
         shown = int(np.count_nonzero(state & SHOWN))
         self.mature += rows.size
         self.shown -= shown

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Shadow
-from streameval.events.columns import Scored, ScoreList, entries, take_scores
+from streameval.events.columns import Scored, ScoreList, entries, index_of, take_scores
 from streameval.join.rows import Table
 from streameval.join.runs import Runs
 
 
 def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: list[int], grace: int) -> Scored:
     """All scores. An online score is a violation if the model had learned labels known later than the impression (+ `grace` ms)."""
-    given = [column[rows] for column in (table.pclick, *table.score[: len(online_series)])]
+    here = index_of(rows)
+    given = [column[here] for column in (table.pclick, *table.score[: len(online_series)])]
     on = [~np.isnan(p) for p in given]
     sizes = [int(np.count_nonzero(some)) for some in on]
     shadows = runs.shadows(rows) if runs.has_shadow else None
@@ -27,7 +28,7 @@ def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: 
     k = bounds[-1]
     out = Scored(bounds, np.empty(k, np.int32), np.empty(k, np.int32), np.empty(k), np.zeros(k, np.bool_))
     logged = _given(out, 0, given[0], on[0])
-    out.series[: bounds[1]] = table.series[rows] if logged is None else table.series[rows[logged]]
+    out.series[: bounds[1]] = table.series[here] if logged is None else table.series[rows[logged]]
     if shadows is not None:
         k, end = bounds[1:3]  # after the logged scores
         part = ScoreList(out.row[k:end], out.series[k:end], out.p[k:end])
@@ -41,7 +42,7 @@ def scores_of(table: Table, runs: Runs, rows: NDArray[np.int64], online_series: 
     for model, series in enumerate(online_series):
         giver = model + len(sizes) - len(online_series)
         scored = _given(out, giver, given[model + 1], on[model + 1])
-        some, own = rows if scored is None else rows[scored], slice(bounds[giver], bounds[giver + 1])
+        some, own = here if scored is None else rows[scored], slice(bounds[giver], bounds[giver + 1])
         out.series[own] = series
         out.violation[own] = table.trained[model][some] > table.ts[some] + grace
     return out

@@ -116,9 +116,11 @@ class Partition:
         self._settle(self.joiner.mature(self.joiner.progress.look_ahead(batch.impressions.ts, batch.clicks.ts)))
         with timed(self.seconds, "join"):
             rows, flips = self.joiner.add(batch)
-            self.panes.seen(self.joiner.table.ts[rows])
-            on_time = rows[(self.joiner.table.state[rows] & LATE) == 0]
-            self.counted.arrivals.seen(self.joiner.table.ts[on_time], self.joiner.table.series[on_time])
+            table, new = self.joiner.table, slice(int(rows[0]), int(rows[-1]) + 1) if rows.size else slice(0)
+            self.panes.seen(table.ts[new])
+            late = (table.state[new] & LATE) != 0
+            on_time = rows[~late] if late.any() else new
+            self.counted.arrivals.seen(table.ts[on_time], table.series[on_time])
             self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
             self.counted.late.add(self.joiner.fates)
             self.rows.arrived(batch.impressions, rows)

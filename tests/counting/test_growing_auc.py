@@ -97,3 +97,23 @@ def test_a_reading_sorts_only_new_scores(monkeypatch: pytest.MonkeyPatch) -> Non
     kept.add(8, scores[1], 1)  # the window's panes stand still
     assert aucs.of_window(0, [kept], (7, 8)) == window
     assert not sizes
+
+
+def test_a_window_of_the_whole_run_sorts_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    kept, aucs, sizes = [ExactScores(1 << 20), ExactScores(1 << 20)], Aucs(), []
+    scores = [scores_bits(rng.random(300), rng.random(300) < 0.1) for _ in range(4)]
+    kept[0].add(3, scores[0], 1)
+    kept[0].add(5, scores[1], 1)
+    kept[1].add(4, scores[2], 1)
+    aucs.begin()
+    run = aucs.of_run(0, kept)
+    sort = np.sort
+    monkeypatch.setattr(np, "sort", lambda a, **how: sizes.append(a.size) or sort(a, **how))
+    assert aucs.of_window(0, kept, (3, 6)) == aucs.of_window(0, kept, (1, 9)) == run
+    assert not sizes
+    for panes, parts in (((3, 5), (0, 2)), ((4, 6), (1, 2))):
+        expected = ranked_auc(sort(np.concatenate([scores[i] for i in parts])))
+        assert aucs.of_window(0, kept, panes) == expected != run
+    kept[1].add(5, scores[3], 1)  # since the run's AUC was read
+    assert aucs.of_window(0, kept, (3, 6)) == ranked_auc(sort(np.concatenate(scores)))
