@@ -73,7 +73,7 @@ def _read(
     mean = loss.sum() / n.sum()
     # its log loss is relative to one base rate, so it is normalised entropy
     levels = {kind.replace("log_loss", "ne"): before_after.levels(kind, served) for kind in before_after.LEVEL_KINDS}
-    df = left_out.degrees_of_freedom(n)
+    df = left_out.degrees_of_freedom(n, served[:, cells.Y])
     moved = (loss.sum() - loss) / (n.sum() - n) - mean
     levels["log loss"] = before_after.Level(np.array(mean), moved, df)
     for name, level in levels.items():

@@ -209,6 +209,8 @@ WORLDS = {
     "bots": Traffic(bots=0.05),
     "one bot": Traffic(bots=0.3, robots=1),
     "one clicking bot": Traffic(bots=0.3, robots=1, bot_odds=2.0),
+    "ten clickers": Traffic(bots=0.03, robots=10, bot_odds=4.0),  # a third of the clicks
+    "four clickers": Traffic(bots=0.06, robots=4, bot_odds=4.0),  # half of the clicks
     "trend": Traffic(swing=0.0, trend=-0.25),
     "trend and swing": Traffic(trend=-0.25),
     "trend, unseen": Traffic(trend=-0.25, followed=False),

@@ -18,7 +18,7 @@ The second moments of single impressions come from the score histogram, within i
 
 A variance between few blocks is itself uncertain, and too small more often than too large: 95% of the time an error is
 within Student's t of `df` standard errors, not within 1.96. With a few dominating users there are fewer blocks than
-non-empty ones: `df` is their effective number less one, (sum N_g)^2 / sum N_g^2 - 1, as in `compare.ratio`.
+non-empty ones: `df` is their effective number less one, of impressions or of clicks (`left_out.degrees_of_freedom`).
 
 Of a sampled log, where an impression counts as several copies, a block is whole, whatever its impressions weigh, so the variance
 between blocks needs nothing. Between impressions it is that of their weights' squares, by label; design effects are relative to
@@ -134,8 +134,14 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
     for name, other in others:  # once all design effects are known
         widened = (design if of_weights is None else beyond).get(other.widened_as, 1.0)
         stderr[name] = math.sqrt(max(other.variance(view) * widened, 0.0))
-    df = float(left_out.degrees_of_freedom(by_block[:, N])) if enough else None if whole is None else whole.df
+    df = _df(by_block, view.spread_of_weights) if enough else None if whole is None else whole.df
     return Errors(stderr, effects, df, dfs.pop("gauc", None), dfs)
+
+
+def _df(by_block: Cells, spread_of_weights: tuple[float, float] | None) -> float:
+    n, y = by_block[:, N], by_block[:, Y]
+    of_clicks = 1.0 if spread_of_weights is None else spread_of_weights[1]
+    return float(left_out.degrees_of_freedom(n, y, of_clicks * y.sum() - y.sum() ** 2 / n.sum()))
 
 
 def _of_tally(of: OfTally, view: View) -> float | None:

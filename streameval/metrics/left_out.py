@@ -31,11 +31,17 @@ def variance(changed: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.isfinite(out), out, np.nan)
 
 
-def degrees_of_freedom(weights: Cells) -> NDArray[np.float64]:
-    """Returns the effective number of blocks less one, [...], from what they weigh, [..., G]: with a few dominating users there are
-    fewer than non-empty ones. NaN without any weight.
+def degrees_of_freedom(impressions: Cells, clicks: Cells, chance: Cells | None = None) -> NDArray[np.float64]:
+    """Returns the effective number of blocks less one, [...], by their impressions or by their clicks, [..., G], whichever is smaller.
+
+    With a few dominating users there are fewer than non-empty ones, and a user with few impressions may have many of the
+    clicks, which carry most of an error. `chance` [...] is what independent clicks add to the sum of the squares: it is no
+    user's; None: where every click counts once. NaN without impressions. `compare.evidence.split` has it as a kernel.
     """
-    of = weights.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        out: NDArray[np.float64] = np.maximum(of.sum(axis=-1) ** 2 / (of * of).sum(axis=-1) - 1.0, 0.0)
+    shown, clicked = impressions.astype(np.float64), clicks.astype(np.float64)
+    n, y = shown.sum(axis=-1), clicked.sum(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_chance = y - y * y / n if chance is None else chance
+        squares = np.maximum((clicked * clicked).sum(axis=-1) - of_chance, 0.0)
+        out: NDArray[np.float64] = np.maximum(np.fmin(n * n / (shown * shown).sum(axis=-1), y * y / squares) - 1.0, 0.0)
     return out

@@ -168,8 +168,10 @@ def test_degrees_of_freedom_are_the_effective_blocks_less_one() -> None:
     rng = np.random.default_rng(4)
     p, label, user = world(rng)
     view, errors = seen(p, label, user)
-    n = np.bincount(blocks_of(user), minlength=BLOCKS).astype(np.float64)
-    assert errors.df == pytest.approx(n.sum() ** 2 / (n * n).sum() - 1, rel=1e-12)
+    n, y = (np.bincount(blocks_of(user), of, BLOCKS) for of in (np.ones(user.size), label))
+    # clicks alone, independent of each other, would make their squares larger by their variance
+    by_clicks = y.sum() ** 2 / ((y * y).sum() - y.sum() * (1 - y.sum() / n.sum()))
+    assert errors.df == pytest.approx(min(n.sum() ** 2 / (n * n).sum(), by_clicks) - 1, rel=1e-12)
     assert 30 < errors.df < BLOCKS - 1
     _, users, counts = np.unique(user, return_index=True, return_counts=True)
     clicks = np.array([label[user == user[at]].sum() for at in users])
@@ -178,6 +180,17 @@ def test_degrees_of_freedom_are_the_effective_blocks_less_one() -> None:
     assert view.ranked.users == weights.size
     assert errors.gauc_df == pytest.approx(weights.sum() ** 2 / (weights * weights).sum() - 1, rel=1e-6)
     assert [errors.df_of(name) for name in ("auc", "gauc")] == [errors.df, errors.gauc_df]
+
+
+def test_a_user_with_half_of_the_clicks_leaves_few_degrees_of_freedom() -> None:
+    p, label, user = world(np.random.default_rng(7))
+    alike = seen(p, label, user)[1].df
+    many = int(label.sum())
+    clicker = np.full(many, user[0])
+    p, label = np.append(p, np.full(many, 0.5)), np.append(label, np.ones(many, np.int8))
+    df = seen(p, label, np.append(user, clicker))[1].df
+    assert (alike or 0) > 30
+    assert (df or 0) < 4  # by impressions nearly as many as before
 
 
 def test_a_slice_has_the_degrees_of_freedom_of_the_whole() -> None:

@@ -3,7 +3,7 @@
 Levels since the deploy are compared with the same hours one week earlier. There are two sources of error. Sampling
 error is estimated by leaving out blocks of users one by one, each in both periods, because users return (`left_out`;
 a block's deviation from levels that contain the block would be too small by its share, which heavy users make large),
-with the degrees of freedom of the effective number of blocks, of impressions or of clicks, whichever are fewer. And
+with the degrees of freedom of the effective number of blocks (`left_out.degrees_of_freedom`). And
 days differ for reasons of their own. That error does not shrink with traffic and is measured on history: over
 finished days without a deploy, a placebo day's level over the same clock hours has variance v_day; the difference of
 two such means has variance 2 v_day per day elapsed, with a t distribution of days - 1. There is an e-value for each
@@ -95,7 +95,7 @@ def _level(metric: Callable[[Ints], Reals], rows: Ints, n: int, y: int) -> Level
     total = rows.sum(axis=-2)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.asarray(metric(total))
-    df = np.minimum(left_out.degrees_of_freedom(rows[..., n]), left_out.degrees_of_freedom(rows[..., y]))
+    df = left_out.degrees_of_freedom(rows[..., n], rows[..., y])
     return Level(value, left_out.changes(metric, rows, total), df)
 
 

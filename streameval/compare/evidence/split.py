@@ -7,7 +7,7 @@ same hours. For a component x (click, loss, pClick: per impression; placements: 
     M_x = sum_h om_h mean_x,h        dev_x,g = sum_h om_h (X_g,h - mean_x,h N_g,h) / n_h        om_h the weight above
 
 are sums over hours (`StrataSums`), and every metric is a smooth function of the M's. v = v_A + v_B (users are disjoint) with
-Welch's degrees of freedom (Welch 1947), each by leaving out the blocks one by one: without block g, of share h_g, M_x is
+Welch's degrees of freedom (Welch 1947; of an arm `_df`), each by leaving out the blocks one by one: without block g, of share h_g, M_x is
 (M_x (1 - h_g) - dev_x,g) / (1 - h_g), h_g taken over all hours together. Deviations from means that contain the block are too
 small by its share, which heavy users make large (`metrics.errors`; CR3 of Cameron and Miller 2015). `deviations` are by the
 delta method: only their correlation is used.
@@ -105,7 +105,7 @@ def statistics(sums: StrataSums, spreads: Reals | None = None, items: StrataSums
     found = {name: unpacked(packed[i]) for i, name in enumerate(_NAMES)}
     if items is not None:
         shared = np.empty_like(out)
-        _by_item(*_flat(items), shared)
+        _by_item(*_flat(items), given.reshape(-1, 2, SPREADS), shared)
         by_item = shared.reshape(packed.shape)
         covered = items.totals[..., 0, OM] >= COVERED * sums.totals[..., 0, OM]
         for i, name in enumerate(_NAMES):
@@ -240,6 +240,27 @@ def _deviations(totals: Reals, devs: Reals, out: Reals) -> None:
 
 
 @numba.njit(inline="always")
+def _df(t: Reals, devs: Reals, chance: float) -> float:
+    """Returns `left_out.degrees_of_freedom` of arms that share their blocks, t float64[k, 8], devs float64[k, 6, G], in the weights of
+    hours; clicks are as if hours had the same CTR.
+    """
+    n, y, shown, clicked = 0.0, 0.0, 0.0, -chance
+    for g in range(devs.shape[2]):
+        n_g, y_g = 0.0, 0.0
+        for arm in range(devs.shape[0]):
+            n_g += devs[arm, OM, g]
+            y_g += devs[arm, M_CLICKS, g] + t[arm, M_CLICKS] / t[arm, OM] * devs[arm, OM, g]
+        n += n_g
+        y += y_g
+        shown += n_g * n_g
+        clicked += y_g * y_g
+    effective = n * n / shown
+    if clicked > 0.0:
+        effective = min(effective, y * y / clicked)
+    return max(effective - 1.0, 0.0)
+
+
+@numba.njit(inline="always")
 def _theta(t: Reals, ne: Reals, over: Reals, out: Reals) -> None:
     """Fills in theta of every metric, `out` float64[4, FIELDS]."""
     out[_LOG_LOSS, THETA] = ne[1] / ne[0] - 1.0
@@ -250,7 +271,7 @@ def _theta(t: Reals, ne: Reals, over: Reals, out: Reals) -> None:
 
 
 @numba.njit(cache=True)
-def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
+def _by_item(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
     """Like `_statistics`, for blocks that both arms share: a block moves the difference by its effect on either arm."""
     ne, slope, over = np.empty(2), np.empty(2), np.empty(2)
     for i in range(totals.shape[0]):
@@ -261,15 +282,11 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
             continue
         for arm in range(2):
             ne[arm], slope[arm], over[arm] = _levels(t[arm])
-        blocks, share, squares = 0, 0.0, 0.0
+        blocks = 0
         v_ne, v_auc, v_mid, v_gap = 0.0, 0.0, 0.0, 0.0
         whole = devs[i, 0, OM].sum(), devs[i, 1, OM].sum()
         for g in range(devs.shape[3]):
-            weight = devs[i, 0, OM, g] + devs[i, 1, OM, g]
-            if weight > 0.0:
-                blocks += 1
-                share += weight
-                squares += weight * weight
+            blocks += devs[i, 0, OM, g] + devs[i, 1, OM, g] > 0.0
             # left out, each block moves an arm's means by its deviation over what it leaves of the arm
             a = devs[i, 0, :, g] * (whole[0] / rest_of(whole[0], devs[i, 0, OM, g]))
             b = devs[i, 1, :, g] * (whole[1] / rest_of(whole[1], devs[i, 1, OM, g]))
@@ -287,9 +304,9 @@ def _by_item(totals: Reals, devs: Reals, out: Reals) -> None:
         if blocks < 2:
             continue
         _theta(t, ne, over, out[:, i])
+        out[:, i, DF] = _df(t, devs[i], spreads[i, 0, _V_CLICK] + spreads[i, 1, _V_CLICK])
         for k, v in enumerate((v_ne, v_auc, v_mid, v_gap)):
             out[k, i, V_CLU] = v * (blocks - 1.0) / blocks
-            out[k, i, DF] = share * share / squares - 1.0
 
 
 @numba.njit(inline="always")
@@ -347,17 +364,16 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             iid[_AUC] += s[_V_PHI1] / (om1 * om1) + s[_V_PHI0] / (om0 * om0)
             # from the clicks; that of the scores is small
             iid[_MID] += level * level * s[_V_CLICK] / (mine[M_CLICKS] * mine[M_CLICKS])
-            blocks, share, squares = 0, 0.0, 0.0
+            blocks, share = 0, 0.0
             for g in range(devs.shape[3]):
                 if devs[i, arm, OM, g] > 0.0:
                     blocks += 1
                     share += devs[i, arm, OM, g]
-                    squares += devs[i, arm, OM, g] ** 2
             fewest = min(fewest, float(blocks))
             if blocks >= 2:
                 _left_out(mine, devs[i, arm], share, om1, om0, v[:, arm])
                 v[:, arm] *= (blocks - 1.0) / blocks
-                df[arm] = share * share / squares - 1.0  # combined to Welch's below
+                df[arm] = _df(t[arm : arm + 1], devs[i, arm : arm + 1], s[_V_CLICK])  # combined to Welch's below
         out[:, i, USED_BLOCKS] = fewest
         if fewest < 2.0:
             continue
@@ -369,4 +385,4 @@ def _statistics(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
         for k in range(4):
             a, b = v[k, 0], v[k, 1]
             out[k, i, V_CLU], out[k, i, V_IID] = a + b, max(iid[k], 0.0)
-            out[k, i, DF] = (a + b) ** 2 / (a * a / df[0] + b * b / df[1]) if a + b > 0.0 else 0.0
+            out[k, i, DF] = (a + b) ** 2 / (a * a / df[0] + b * b / df[1]) if a + b > 0.0 and df.min() > 0.0 else 0.0

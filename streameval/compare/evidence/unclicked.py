@@ -29,6 +29,7 @@ from streameval.compare.evidence.ratio import (
     Statistics,
 )
 from streameval.compare.evidence.split import M_CLICKS, M_PREDICTED, OM, StrataSums
+from streameval.metrics import left_out
 
 FOR_A_CLICK = 5.0  # predicted clicks for each one assumed to have arrived
 
@@ -81,7 +82,8 @@ def _calibration(totals: Reals, devs: Reals, on: _Bools, many: Reals) -> list[tu
     blocks = (share > 0.0).sum(axis=1)
     v = (moved * moved).sum(axis=1) * blocks / np.maximum(blocks - 1.0, 1.0)
     v = np.maximum(v, over * over / many)  # at least the variance of independent clicks
-    df = share.sum(axis=1) ** 2 / (share * share).sum(axis=1) - 1.0
+    clicked = np.where(on[:, None], 0.0, devs[:, M_CLICKS] + totals[:, None, M_CLICKS] / totals[:, None, OM] * share)
+    df = left_out.degrees_of_freedom(share, clicked, came * came / many)
     welch = v.sum() ** 2 / (v * v / np.maximum(df, 1e-9)).sum()
     weight = many.prod() / many.sum()
     fields = tuple(map(float, (weight, v.sum(), 0.0, welch, blocks.min(), 0.0)))

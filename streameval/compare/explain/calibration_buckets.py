@@ -27,6 +27,7 @@ from streameval.compare.evidence.eprocess import best_rho, e_bh, mean_log_e
 from streameval.compare.evidence.evidence import Rule, calibration_harm
 from streameval.compare.evidence.ratio import Reals, leverage
 from streameval.compare.reading.reading import CalibrationBucket
+from streameval.metrics import left_out
 from streameval.sketches.blocks import SCALE
 
 _N, _Y, _P = range(3)  # cells of a bucket
@@ -99,14 +100,15 @@ def _ratios(sums: NDArray[np.int64]) -> _Ratios:
         mean = np.where(n > 0, error.sum(axis=-1) / n, 0.0)
         devs = np.einsum("ask,askg->akg", share, error - mean[..., None] * n_g) / clicks[..., None]
         ctr = np.where(n > 0, y / n, 0.0)
-        independent = (over**2 * (share**2 * y * (1.0 - ctr)).sum(axis=1) / clicks**2).sum(axis=0)
+        chance = (share**2 * y * (1.0 - ctr)).sum(axis=1)
+        independent = (over**2 * chance / clicks**2).sum(axis=0)
         users = np.einsum("ask,askg->akg", share, n_g)
         devs = devs * leverage(users)  # each block is left out once: see `evidence.ratio`
         blocks = (users > 0).sum(axis=-1).min(axis=0).astype(np.float64)
         clustered = np.stack([((devs[1] + sign * devs[0]) ** 2).sum(axis=-1) for sign in (1.0, -1.0)])
         variance = np.maximum(clustered * (blocks - 1.0) / blocks, independent)
         own = (devs**2).sum(axis=-1)  # [2, K]
-        freedom = users.sum(axis=-1) ** 2 / (users**2).sum(axis=-1) - 1.0
+        freedom = left_out.degrees_of_freedom(users, np.einsum("ask,askg->akg", share, y_g), chance)
         df = own.sum(axis=0) ** 2 / (own**2 / freedom).sum(axis=0)  # Welch 1947
         weight = np.where(both, y[0] * y[1] / (y[0] + y[1]), 0.0)
     counts = (both[None, ..., None] * np.stack([n, y], axis=-1)).sum(axis=1).astype(np.int64)

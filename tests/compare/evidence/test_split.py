@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streameval.compare.evidence import split
 from streameval.compare.evidence.paired import GAP, MID
+from streameval.metrics.left_out import degrees_of_freedom
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE
 
@@ -92,7 +93,72 @@ def test_its_error_is_the_empirical_one_and_users_count() -> None:
         theta = np.array([float(g[name].theta) for g in got])
         error = np.sqrt(np.mean([float(g[name].v_clu) for g in got]))
         assert 0.85 < error / theta.std() < 1.2, name
-    assert 63 <= float(got[0]["auc"].df) <= 126
+    # of 40 clicks of an arm chance puts some into the same blocks, which `spread`s would tell
+    assert 28 <= float(got[0]["auc"].df) <= 126
+
+
+def with_a_clicker(rng: np.random.Generator, hours: int, n: float) -> np.ndarray:
+    """An arm of which one block has as many clicks more as there are, and no other impressions more."""
+    rows = arm(rng, hours, n)
+    clicks = rows[..., cells.Y].sum(axis=1)
+    rows[:, 0, cells.N] += clicks
+    rows[:, 0, cells.Y] += clicks
+    rows[:, 0, cells.P] += int(SCALE) * clicks // 2
+    rows[:, 0, cells.L] += int(SCALE) * clicks
+    rows[:, 0, cells.PHI1] += int(SCALE) * clicks // 2
+    return rows
+
+
+def dfs(a: np.ndarray, b: np.ndarray, by_item: bool = False) -> dict[str, float]:
+    """Degrees of freedom of arms [hours, 64, 8]."""
+    s = split.strata(a, b).sum()
+    scalars = np.zeros((2, 64), np.int64)
+    spreads = np.sum([split.spread(np.stack((x, y)), scalars) for x, y in zip(a, b, strict=True)], axis=0)
+    return {name: float(x.df) for name, x in split.statistics(s, spreads, s if by_item else None).items()}
+
+
+@pytest.mark.parametrize("by_item", [False, True])
+def test_a_block_with_half_of_the_clicks_leaves_few_degrees_of_freedom(by_item: bool) -> None:
+    rng = np.random.default_rng(3)
+    a, b = with_a_clicker(rng, 6, 100.0), with_a_clicker(rng, 6, 100.0)
+    y, n = (b[..., c].sum(axis=0).astype(float) for c in (cells.Y, cells.N))
+    effective, by_impressions = (x.sum() ** 2 / (x * x).sum() for x in (y, n))
+    assert effective < 4
+    assert by_impressions > 30
+    assert max(dfs(a, b, by_item).values()) < 2 * effective - 1  # by users either arm has as many
+
+
+def test_half_of_the_clicks_in_a_block_of_items_leaves_few_even_where_users_are_alike() -> None:
+    rng = np.random.default_rng(4)
+    a, b = arm(rng, 6, 100.0), arm(rng, 6, 100.0)
+    by_item = split.strata(with_a_clicker(rng, 6, 100.0), with_a_clicker(rng, 6, 100.0)).sum()
+    found = split.statistics(split.strata(a, b).sum(), items=by_item)
+    assert max(float(x.df) for x in found.values()) < 4
+
+
+def test_few_clicks_in_blocks_alike_keep_the_degrees_of_freedom() -> None:
+    rng = np.random.default_rng(5)
+    # 3 clicks a block and arm: as counted, in effectively 48 blocks; without what chance does, in 64
+    found = [dfs(arm(rng, 2, 30.0), arm(rng, 2, 30.0))["auc"] for _ in range(20)]
+    assert np.mean(found) > 105
+
+
+def test_an_arm_is_known_as_a_level_is() -> None:
+    rng = np.random.default_rng(6)
+    a = with_a_clicker(rng, 1, 200.0)
+    rows = [x[0, :, c] for x in (a, arm(rng, 1, 200.0)) for c in (cells.N, cells.Y)]
+    clicker, other = degrees_of_freedom(*rows[:2]), degrees_of_freedom(*rows[2:])
+    # of equal arms the sum of either's
+    assert dfs(a, a)["auc"] == pytest.approx(2 * clicker, rel=1e-9)
+    assert clicker < 4
+    assert other > 40
+
+
+def test_an_arm_with_all_clicks_in_a_block_has_no_degrees_of_freedom() -> None:
+    rng = np.random.default_rng(7)
+    a, b = arm(rng, 1, 100.0), arm(rng, 1, 100.0)
+    b[:, 1:, cells.Y] = 0
+    assert all(float(x.df) == 0 for x in split.statistics(split.strata(a, b).sum()).values())
 
 
 def test_clicks_are_those_of_the_smaller_arm() -> None:

@@ -118,3 +118,14 @@ def test_the_error_of_the_arm_that_has_clicks_is_that_of_leaving_out_its_few_blo
     )  # independent clicks
     assert jackknife > 0.5 * of_the_other
     assert float(some[GAP].v_clu[0, 0]) == pytest.approx(jackknife + of_the_other, rel=0.05)
+
+
+def test_half_of_the_clicks_in_a_block_of_the_arm_that_has_clicks_leave_few_degrees_of_freedom() -> None:
+    rows = arms(np.random.default_rng(12), 10_000, (1.0, 0.0))
+    alike = found(rows)[0][GAP].df[0, 0]
+    more = int(rows[0, :, cells.Y].sum())
+    for cell, of_one in ((cells.N, 1.0), (cells.Y, 1.0), (cells.P, 0.5 * SCALE), (cells.L, 0.7 * SCALE)):
+        rows[0, 7, cell] += int(more * of_one)
+    few = found(rows)[0][GAP].df[0, 0]
+    assert alike > 60
+    assert few < 8  # nearly all of the variance is that arm's, which has 3

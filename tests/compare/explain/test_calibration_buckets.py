@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.explain.calibration_buckets import calibration_buckets
+from streameval.compare.explain.calibration_buckets import _ratios, calibration_buckets
 from streameval.sketches.blocks import BLOCKS, SCALE
 
 EDGES = np.array([0.02, 0.05, 0.1, 0.2])
@@ -122,6 +122,16 @@ def test_a_bucket_that_is_off_is_named_and_no_other_one(off: float) -> None:
         better = calibration_buckets(NAMES, sums(world(np.random.default_rng(seed), 200_000, truth, EVEN))[0], RULE)
         assert not any(b.significant for b in better)
         assert better[3].difference < 0
+
+
+def test_half_of_the_clicks_in_a_block_leave_few_degrees_of_freedom() -> None:
+    w = sums(world(np.random.default_rng(4), 60_000, EVEN, EVEN, 100_000))[0]
+    alike = _ratios(w).df
+    clicks = w[:, :, :, 1].sum(axis=-1)
+    for cell, of_one in enumerate((1, 1, SCALE)):
+        w[:, :, :, cell, 7] += int(of_one) * clicks
+    assert (_ratios(w).df < 8).all()  # fewer than 4 of either version
+    assert (alike > 40).all()
 
 
 def test_no_evidence_below_the_floors_and_nothing_where_one_of_them_did_not_serve() -> None:

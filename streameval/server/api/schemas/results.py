@@ -98,8 +98,8 @@ else:
 class Row(_Measured):
     """Every metric of one series in one window and slice; `_stderr` is the standard error clustered by user.
 
-    `stderr_df`: degrees of freedom of the standard errors, the effective number of blocks of users minus one; null where
-    they are between impressions. `gauc_stderr_df`: the same for GAUC, by its users; likewise for the
+    `stderr_df`: degrees of freedom of the standard errors, the effective number of blocks of users, of their impressions or
+    clicks, whichever is smaller, minus one; null where they are between impressions. `gauc_stderr_df`: the same for GAUC, by its users; likewise for the
     other means over users. `ranking_stderr_df`: of the metrics of ranked lists, which are kept by 16 groups of users; at most
     15, null where there are no lists.
 
