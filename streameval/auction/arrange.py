@@ -1,7 +1,7 @@
 """Candidates in the order of their requests, and the columns that auctions read.
 
-Requests are short, so they are sorted by insertion, in a single pass that also finds duplicates. Then every column is
-moved into place.
+Only the first row of a request and equal rank scores depend on the order of its rows, so most requests are not sorted.
+Every column is moved into place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from streameval.events.batch import Impressions
 from streameval.sketches.blocks import block_of
 from streameval.sketches.directory import mix
 
-_SHORT = 64  # candidates, up to which insertion is fastest
+_MOST = 64  # candidates; requests of more are sorted
+_WORDS = 16  # of 64 bits, in which the items of a request leave their marks: if no two have the same, no two are equal
+_WORD, _IN_WORD = np.uint64(60), np.uint64(63)  # the first bits of an item are its word, the last ones its bit
 _NO_CODES = np.empty(0, np.int64)
 
 
@@ -45,30 +47,31 @@ def arranged(
     request begins and the last one ends).
 
     Requests have numbers below `many`, -1: none; the first `shown` rows are those that were shown. If an impression
-    came twice, the first one counts; a candidate that was shown after all, or came twice, counts once. The rows of a
-    request are those shown, by position, then the others by item, which is also the order of equal rank scores.
+    came twice, the first one counts; a candidate that was shown after all, or came twice, counts once. The first row of a
+    request is the one shown at the lowest position, then of the lowest item.
     """
     indptr, order, at = _counted(request, many)
-    if _distinct(ids[:shown]) and _arrange(indptr, order, at, ids, item, position, shown):
+    if _distinct(ids[:shown]) and _arrange(indptr, order, at, item, position, shown):
         return order, at, indptr
-    own = np.flatnonzero(request >= 0)
-    of = request[own].astype(np.uint64)
-    on, at = _sorted(of, ids[own], item[own], position[own], own < shown)
-    return own[on], at, np.searchsorted(of[on], np.arange(many + 1, dtype=np.uint64)).astype(np.int64)
+    return in_order(request, ids, item, position, shown, many)
 
 
-def _sorted(
-    request: NDArray[np.uint64],
+def in_order(
+    request: NDArray[np.int64],
     ids: NDArray[np.uint64],
     item: NDArray[np.uint64],
     position: NDArray[np.float64],
-    shown: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Does the same as `arranged` for any rows. Returns (rows by place, their positions)."""
-    among = np.flatnonzero(~_again(ids, pair_keys(request, item), shown))
-    position = np.where(shown, np.where(np.isnan(position), -1.0, position), np.inf)[among]
-    order = np.lexsort((ids[among], item[among], position, request[among]))
-    return among[order], position[order]
+    shown: int,
+    many: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """As `arranged`, with all rows of a request in order: those shown, by position, item and id, then the others by item."""
+    own = np.flatnonzero(request >= 0)
+    of, was_shown = request[own].astype(np.uint64), own < shown
+    among = np.flatnonzero(~_again(ids[own], pair_keys(of, item[own]), was_shown))
+    own, of, was_shown = own[among], of[among], was_shown[among]
+    at = np.where(was_shown, np.where(np.isnan(position[own]), -1.0, position[own]), np.inf)
+    on = np.lexsort((ids[own], item[own], at, of))
+    return own[on], at[on], np.searchsorted(of[on], np.arange(many + 1, dtype=np.uint64)).astype(np.int64)
 
 
 @numba.njit(cache=True)
@@ -93,59 +96,51 @@ def _arrange(
     indptr: NDArray[np.int64],
     order: NDArray[np.int64],
     at: NDArray[np.float64],
-    ids: NDArray[np.uint64],
     item: NDArray[np.uint64],
     position: NDArray[np.float64],
     shown: int,
 ) -> bool:
-    """Sorts the rows of every request by position, item and id. Returns False if one has too many, or a candidate
-    twice.
-
-    Shown rows mostly come in order, so they are inserted; each of the others is compared with all, without a branch.
-    Indices are unsigned, because signed ones would be checked for counting from the end.
+    """Writes positions, and moves the first row of every request to the front. Returns False if one has too many, or a
+    candidate twice. Unsigned indices are not checked for counting from the end.
     """
-    place, items, rows = np.empty(_SHORT), np.empty(_SHORT, np.uint64), np.empty(_SHORT, np.int64)
-    to = np.empty(_SHORT, np.uint64)
-    one = np.uint64(1)
+    marks = np.empty(_WORDS, np.uint64)
     for r in range(indptr.size - 1):
-        begin, n, top = np.uint64(indptr[r]), np.uint64(indptr[r + 1] - indptr[r]), np.uint64(0)
-        if n > _SHORT:
+        begin, end = np.uint64(indptr[r]), np.uint64(indptr[r + 1])
+        if end - begin > _MOST:
             return False
-        while top < n and order[begin + top] < shown:  # rows of a request come in their order, so these come first
-            row = np.uint64(order[begin + top])
-            of_item, own = item[row], -1.0 if np.isnan(position[row]) else position[row]
-            here = top
-            while here > 0:
-                before = place[here - one]
-                if before < own:
-                    break
-                if before == own:
-                    if items[here - one] < of_item:
-                        break
-                    if items[here - one] == of_item and ids[rows[here - one]] <= ids[row]:
-                        break
-                place[here], items[here], rows[here] = before, items[here - one], rows[here - one]
-                here -= one
-            place[here], items[here], rows[here] = own, of_item, np.int64(row)
-            top += one
-        twice = False
-        for i in range(top, n):
-            of_item, lower = item[np.uint64(order[begin + i])], top
-            for j in range(top):
-                twice |= items[j] == of_item
-            for j in range(top, i):
-                twice |= items[j] == of_item
-                is_lower = np.uint64(items[j] < of_item)
-                lower += is_lower
-                to[j] += one - is_lower
-            items[i], to[i] = of_item, lower
-        if twice:
+        marks[:], alike = 0, np.uint64(0)
+        first, lowest, lowest_item, i = begin, np.inf, ~np.uint64(0), begin
+        while i < end and (order[i] < shown or lowest == np.inf):  # rows come in their order: first those shown
+            row = np.uint64(order[i])
+            own = np.inf if order[i] >= shown else -1.0 if np.isnan(position[row]) else position[row]
+            if (own < lowest) | ((own == lowest) & (item[row] < lowest_item)):
+                first, lowest, lowest_item = i, own, item[row]
+            at[i] = own
+            i += np.uint64(1)
+        at[i:end] = np.inf
+        for k in range(begin, end):
+            of_item = item[np.uint64(order[k])]
+            word, bit = of_item >> _WORD, np.uint64(1) << (of_item & _IN_WORD)
+            alike |= marks[word] & bit
+            marks[word] |= bit
+        if alike and _has_twice(order, at, item, begin, end):
             return False
-        for i in range(top, n):
-            rows[to[i]], place[i] = order[begin + i], np.inf
-        for i in range(n):
-            order[begin + i], at[begin + i] = rows[i], place[i]
+        order[begin], order[first] = order[first], order[begin]
+        at[begin], at[first] = at[first], at[begin]
     return True
+
+
+@numba.njit(inline="always")
+def _has_twice(
+    order: NDArray[np.int64], at: NDArray[np.float64], item: NDArray[np.uint64], begin: np.uint64, end: np.uint64
+) -> bool:
+    """Whether two rows of a request have the same item, unless they were shown at different positions."""
+    twice = False
+    for i in range(begin, end):
+        for j in range(begin, i):
+            alike = (at[i] == at[j]) | (at[i] == np.inf) | (at[j] == np.inf)
+            twice |= (item[np.uint64(order[i])] == item[np.uint64(order[j])]) & alike
+    return twice
 
 
 def _again(ids: NDArray[np.uint64], key: NDArray[np.uint64], shown: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -196,14 +191,16 @@ class Arranged(NamedTuple):
     order: NDArray[np.int64]  # rows, by place
     to: NDArray[np.int64]
     indptr: NDArray[np.int64]
-    request: NDArray[np.int64]  # by place
 
     @classmethod
     def of(cls, order: NDArray[np.int64], indptr: NDArray[np.int64], rows: int) -> Arranged:
         """Returns the places of rows in their order."""
-        to, request = np.full(rows, -1), np.empty(order.size, np.int64)
-        _put_back(order, indptr, to, request)
-        return cls(order, to, indptr, request)
+        return cls(order, _places(order, rows), indptr)
+
+    @property
+    def request(self) -> NDArray[np.int64]:
+        """The request of every place."""
+        return np.repeat(np.arange(self.indptr.size - 1), np.diff(self.indptr))
 
     def only(self, stay: NDArray[np.int64]) -> tuple[Arranged, NDArray[np.int64]]:
         """Returns (only the requests in `stay`, ascending; the places of their rows)."""
@@ -220,12 +217,13 @@ class Arranged(NamedTuple):
 
 
 @numba.njit(cache=True)
-def _put_back(
-    order: NDArray[np.int64], indptr: NDArray[np.int64], to: NDArray[np.int64], request: NDArray[np.int64]
-) -> None:
-    for r in range(indptr.size - 1):
-        for i in range(indptr[r], indptr[r + 1]):
-            to[order[i]], request[i] = i, r
+def _places(order: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    to = np.empty(rows, np.int64)
+    if order.size < rows:
+        to[:] = -1
+    for i in range(order.size):
+        to[order[i]] = i
+    return to
 
 
 def auctions_of(
@@ -233,10 +231,12 @@ def auctions_of(
     arranged: Arranged,
     bid: NDArray[np.float64],
     pair: NDArray[np.int32],
+    position: NDArray[np.float64],
+    item: NDArray[np.uint64],
     likely: NDArray[np.int64] = _NO_CODES,
 ) -> tuple[Auctions, NDArray[np.int64], NDArray[np.int32]]:
-    """Returns (rows as auctions, the series codes of their scores, the series of the first row of each request); `bid`
-    and `pair`: by place.
+    """Returns (rows as auctions, the series codes of their scores, the series of the first row of each request); `bid`,
+    `pair`, `position` and `item`: by place.
 
     `likely`: the codes expected.
     """
@@ -246,11 +246,12 @@ def auctions_of(
         codes = codes_of(parts, to)
         score = scores_of(parts, to, codes, pair.size)
         assert score is not None
-    requests = arranged.indptr.size - 1
+    requests, begin = arranged.indptr.size - 1, 0
     block, own = np.empty(requests, np.int8), np.empty(requests, np.int32)
-    for part, places in zip(parts, to, strict=True):
-        _write_first(part.user, part.series, places, arranged.indptr, arranged.request, block, own)
-    return Auctions(arranged.indptr, block, bid, pair, score), codes, own
+    for part in parts:
+        _write_first(part.user, part.series, begin, arranged.order, arranged.indptr, block, own)
+        begin += len(part)
+    return Auctions(arranged.indptr, block, bid, pair, score, position, item), codes, own
 
 
 @numba.njit(cache=True)
@@ -270,14 +271,14 @@ def servers_of(
 def _write_first(
     user: NDArray[np.uint64],
     series: NDArray[np.int32],
-    to: NDArray[np.int64],
+    begin: int,
+    order: NDArray[np.int64],
     indptr: NDArray[np.int64],
-    request: NDArray[np.int64],
     block: NDArray[np.int8],
     of_series: NDArray[np.int32],
 ) -> None:
-    """Writes the block of the user, and the series, of each request's first row."""
-    for row in range(to.size):
-        at = to[row]
-        if at >= 0 and indptr[request[at]] == at:
-            block[request[at]], of_series[request[at]] = block_of(user[row]), series[row]
+    """Writes the block of the user, and the series, of each request's first row, if it is one of those from `begin` on."""
+    for r in range(indptr.size - 1):
+        if indptr[r] < indptr[r + 1] and begin <= order[indptr[r]] < begin + user.size:
+            row = order[indptr[r]] - begin
+            block[r], of_series[r] = block_of(user[row]), series[row]

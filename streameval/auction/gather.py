@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.arrange import Arranged, arranged, auctions_of, pair_keys
+from streameval.auction.arrange import Arranged, auctions_of, in_order, pair_keys
 from streameval.auction.rerun import Auctions
 from streameval.events.batch import NO_IMPRESSIONS, Batch, Impressions
 from streameval.events.columns import concat_impressions, field_of, take_impressions
@@ -58,7 +58,7 @@ class AuctionLog:
         rows = concat_impressions(parts or [NO_IMPRESSIONS])
         known, number = np.unique(rows.request, return_inverse=True)
         position = field_of(rows, "position")
-        on, position, _ = arranged(number, rows.id, rows.item, position, int(np.count_nonzero(shown)), known.size)
+        on, position, _ = in_order(number, rows.id, rows.item, position, int(np.count_nonzero(shown)), known.size)
         rows, was_shown = take_impressions(rows, on, on.astype(np.int32)), shown[on]
         label = np.where(was_shown, self._labels_of(rows.id), np.int8(_UNKNOWN))
         return _booked(rows, was_shown, position, label, slots)
@@ -150,7 +150,7 @@ def _booked(
     pair = inverse.astype(np.int32)
     indptr = np.append(np.flatnonzero(np.diff(rows.request, prepend=~rows.request[:1])), kept.size)
     stand = Arranged.of(np.arange(kept.size), indptr, kept.size)
-    auctions, versions, _ = auctions_of([rows], stand, bid[kept], pair)
+    auctions, versions, _ = auctions_of([rows], stand, bid[kept], pair, position, rows.item)
     number = stand.request
     on = np.flatnonzero(shown)
     served = np.full(auctions.block.size, -1, np.int32)

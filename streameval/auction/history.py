@@ -59,6 +59,18 @@ def curves_of(counts: PairCounts, slots: int, kind: Literal["within_pairs", "obs
     the nearest later one.
     """
     impressions, clicks = _by_position(counts, slots)
+    return curves_from(counts, impressions, clicks, kind)
+
+
+def curves_from(
+    counts: PairCounts,
+    impressions: NDArray[np.int64],
+    clicks: NDArray[np.int64],
+    kind: Literal["within_pairs", "observed"],
+) -> ClickCurves:
+    """As `curves_of`, from impressions and clicks by position; of the counts only pairs with clicks that were shown at several
+    positions are read.
+    """
     shown = impressions > 0
     reference = np.where(shown, clicks / np.maximum(impressions, 1), 0.0)
     curve = _within_pairs(counts, impressions, clicks, reference) if kind == "within_pairs" else reference.copy()

@@ -23,27 +23,35 @@ _LEAST_REST = 0.1  # smallest share of a pair's history left without a group of 
 
 @numba.njit(cache=True, nogil=True)
 def counts_of(entries: Hour, slots: int) -> tuple[PairCounts, NDArray[np.int64]]:
-    """Returns (counts by pair and position; impressions and clicks by group, [slots, USER_GROUPS, 2]).
+    """Returns (counts by position of the pairs that tell something about the curve: those with clicks that were shown
+    at several positions; impressions and clicks of all by group, [slots, USER_GROUPS, 2]).
 
     Without branches: whether an entry is of the pair and position before it is unpredictable.
     """
     keys, shown, clicked = entries
-    of_groups, room, one = np.zeros(slots * USER_GROUPS * 2, np.int64), keys.size, np.uint64(1)
-    indptr, position = np.zeros(room + 1, np.int64), np.empty(room, np.int64)
+    of_groups, room, zero, one = np.zeros(slots * USER_GROUPS * 2, np.int64), keys.size, np.uint64(0), np.uint64(1)
+    indptr, position = np.empty(room + 1, np.int64), np.empty(room, np.int64)
     impressions, clicks = np.empty(room, np.int64), np.empty(room, np.int64)
-    pairs, n, before = np.uint64(0), np.uint64(0), ~np.uint64(0)
-    some, some_clicks = np.int64(0), np.int64(0)
+    telling = begin = n = zero
+    before, some, some_clicks, of_pair = ~zero, np.int64(0), np.int64(0), np.int64(0)
+    indptr[0] = 0
     for e in range(np.uint64(keys.size)):
         at, place = keys[e] >> np.uint64(GROUP_BITS), keys[e] & np.uint64((1 << PLACE_BITS) - 1)
         of_groups[place + place] += shown[e]
         of_groups[place + place + one] += clicked[e]
-        pairs += np.uint64(at >> np.uint64(POSITION_BITS) != before >> np.uint64(POSITION_BITS))
-        same = np.int64(at == before)
-        n += np.uint64(1 - same)
-        some, some_clicks = some * same + np.int64(shown[e]), some_clicks * same + np.int64(clicked[e])
+        same, is_new = at == before, at >> np.uint64(POSITION_BITS) != before >> np.uint64(POSITION_BITS)
+        telling += np.uint64(is_new & (of_pair > 0) & (n > begin + one))
+        begin = (n if (of_pair > 0) & (n > begin + one) else begin) if is_new else begin
+        n = (begin if is_new else n) + (zero if same else one)
+        of_pair = np.int64(clicked[e]) + (np.int64(0) if is_new else of_pair)
+        some = np.int64(shown[e]) + (some if same else np.int64(0))
+        some_clicks = np.int64(clicked[e]) + (some_clicks if same else np.int64(0))
         position[n - one], impressions[n - one] = at & np.uint64((1 << POSITION_BITS) - 1), some
-        clicks[n - one], indptr[pairs], before = some_clicks, n, at
-    counts = PairCounts(indptr[: pairs + one], position[:n], impressions[:n], clicks[:n])  # fresh memory takes long
+        clicks[n - one], indptr[telling], before = some_clicks, begin, at
+    if (of_pair > 0) & (n > begin + one):
+        telling, begin = telling + one, n
+    indptr[telling] = begin
+    counts = PairCounts(indptr[: telling + one], position[:begin], impressions[:begin], clicks[:begin])
     return counts, of_groups.reshape((slots, USER_GROUPS, 2))
 
 

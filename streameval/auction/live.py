@@ -187,9 +187,11 @@ class LiveAuctions:
             stand, on = stand.only(stays)
             if not on.size:
                 return []
-            position, bid, pair = position[on], bid[on], pair[on]
+            position, bid, pair, item = position[on], bid[on], pair[on], item[on]
             numbers, number = numbered(panes[stays])
-        auctions, codes, own = auctions_of(parts, stand, bid, np.empty(pair.size, np.int32), self._codes)
+        auctions, codes, own = auctions_of(
+            parts, stand, bid, np.empty(pair.size, np.int32), position, item, self._codes
+        )
         self._codes = codes
         server, series, out = servers_of(own, codes, position, stand.indptr), codes.astype(np.int32), []
         for low, high in _runs(numbers * self._pane // HOUR):
@@ -214,7 +216,7 @@ class LiveAuctions:
         number: NDArray[np.int64],
     ) -> NDArray[np.int64] | None:
         """The requests that can be run, None: all; the others are counted by reason. Request r is of hours[number[r]]."""
-        unknown = [hour for hour in np.unique(hours).tolist() if not self.history.at(hour).curves.shown.any()]
+        unknown = [hour for hour in sorted({*hours.tolist()}) if not self.history.at(hour).curves.shown.any()]
         if self.history.level == 0 and all_fit(stand.indptr, item, bid, position, self._settings.slots):
             if not unknown:
                 return None

@@ -16,8 +16,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.auction.entries import NO_HOUR, Hour, counted, moved_on, packed, summed, together
-from streameval.auction.history import ClickCurves, curves_of, nearest_shown
+from streameval.auction.entries import NO_HOUR, Hour, counted, moved_on, packed, together
+from streameval.auction.history import ClickCurves, curves_from, nearest_shown
 from streameval.auction.known import GROUP_BITS, PLACE_BITS, POSITION_BITS, counts_of, known_of
 from streameval.auction.owed import Owed
 from streameval.auction.rerun import ClickTables
@@ -209,14 +209,14 @@ class PairHistory:
             entry = keys if state.get("format", 1) == _FORMAT else _of_first_group(keys)
             position = (entry >> np.uint64(GROUP_BITS)) & np.uint64((1 << POSITION_BITS) - 1)
             on = position < self._slots  # there may have been more slots then
-            self._hours[hour] = packed(summed([Hour(entry[on], impressions[on], clicks[on]).counts()]))
+            self._hours[hour] = packed(Hour(entry[on], impressions[on], clicks[on]).counts())
 
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         for hour, parts in self._waiting.items():
             new = counted(np.concatenate([key for key, _ in parts]), np.concatenate([label for _, label in parts]))
-            self._hours[hour] = self._within(packed(summed([self._hours.get(hour, NO_HOUR).counts(), new])))
+            self._hours[hour] = self._within(moved_on(self._hours.get(hour, NO_HOUR), packed(new), NO_HOUR))
             if self._latest is not None and hour in self._latest.hours:
                 self._latest = None
         self._waiting, self._new = {}, 0
@@ -229,10 +229,8 @@ class PairHistory:
         return sum(hour.keys.size for hour in self._hours.values())
 
     def _within(self, hour: Hour) -> Hour:
-        """Returns the entries of the queries that are kept."""
-        if not self.level:
-            return hour
-        end = int(np.searchsorted(hour.keys, np.uint64(1 << (64 - self.level))))
+        """Returns the entries of the queries that are kept, in memory of their own."""
+        end = int(np.searchsorted(hour.keys, np.uint64(1 << (64 - self.level)))) if self.level else hour.keys.size
         return Hour(hour.keys[:end].copy(), hour.impressions[:end].copy(), hour.clicks[:end].copy())
 
     def _make(self, hours: tuple[int, ...]) -> HourTables:
@@ -248,7 +246,8 @@ class PairHistory:
             )
             entries = moved_on(latest.entries, enters, leaves)
         counts, of_groups = counts_of(entries, self._slots)
-        curves = curves_of(counts, self._slots, self._curve)
+        by_position = of_groups.sum(axis=1)
+        curves = curves_from(counts, by_position[:, 0], by_position[:, 1], self._curve)
         like = None if latest is None else latest.looked_up
         return HourTables(hours, entries, curves, Owed(_of_position(of_groups, curves), like))
 

@@ -58,13 +58,17 @@ class OperatingPoints(NamedTuple):
 
 
 class Auctions(NamedTuple):
-    """n requests: number r has the candidates indptr[r] to indptr[r + 1] - 1; ties in rank score keep this order."""
+    """n requests: number r has the candidates indptr[r] to indptr[r + 1] - 1. Of equal rank scores the lower position is
+    first, then the lower item, then this order.
+    """
 
     indptr: NDArray[np.int64]  # [n + 1]
     block: NDArray[np.int8]  # [n] of the user
     bid: NDArray[np.float64]  # [candidates]
     pair: NDArray[np.int32]  # [candidates] number of the (query, ad)
     score: NDArray[np.float64]  # [versions, candidates]; NaN: this version did not score it
+    position: NDArray[np.float64]  # [candidates] infinite: not shown
+    item: NDArray[np.uint64]  # [candidates]
 
 
 class ClickTables(NamedTuple):
@@ -136,7 +140,7 @@ def _run(
     Until the end, a point holds its difference to the previous point: nothing if the same ads are in the same places.
     What the first m candidates get in the mainline is the same at every point: it is computed once, for every m.
     """
-    indptr, block, bid, pair, scores = requests
+    indptr, block, bid, pair, scores, position, item = requests
     rate, curve, reference, shown = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     some = room_for(min(block.size, RANKED_AT_A_TIME), slots)
@@ -155,15 +159,15 @@ def _run(
         np.empty(THROUGH_CELLS * USER_GROUPS, np.int64),
     )
     now, before = np.zeros(_CELLS, np.int64), np.zeros(_CELLS, np.int64)
-    for v in range(scores.shape[0]):
-        score = squashed(scores[v], squash)
-        for r in range(block.size):
-            if r % RANKED_AT_A_TIME == 0:
-                ranked(bid, score, indptr[r : r + RANKED_AT_A_TIME + 1], slots, some)
+    score = squashed(scores, squash)
+    for k in range(-(-block.size // RANKED_AT_A_TIME) * scores.shape[0]):
+        start, v = k // scores.shape[0] * RANKED_AT_A_TIME, k % scores.shape[0]
+        ranked(bid, score[v], position, item, indptr[start : start + RANKED_AT_A_TIME + 1], slots, some)
+        for r in range(start, min(start + RANKED_AT_A_TIME, block.size)):
             first = (pane[r] * scores.shape[0] + v) * many * width
             at_block = first + np.int64(block[r]) * _CELLS
             flat[np.uint64(at_block + AUCTIONS_SERVED)] += server[r] == v
-            n, at_best = some.many[r % RANKED_AT_A_TIME], np.uint64(r % RANKED_AT_A_TIME * room)
+            n, at_best = some.many[r - start], np.uint64((r - start) * room)
             if n < 0:
                 continue
             flat[np.uint64(at_block + AUCTIONS_RUN)] += 1

@@ -75,14 +75,14 @@ def _placements(
     """Adds the curve by pair with a history, and placements by position of the others: for all places, and for the
     mainline.
     """
-    indptr, block, bid, pair, scores = requests
+    indptr, block, bid, pair, scores, position, item = requests
     rate, curve, _, _ = tables
     mainline, slots, squash, mainline_reserve, sidebar_reserve = points
     some, score = room_for(min(block.size, RANKED_AT_A_TIME), slots), squashed(scores[v], squash)
     for r in range(block.size):
         own = r % RANKED_AT_A_TIME
         if own == 0:
-            ranked(bid, score, indptr[r : r + RANKED_AT_A_TIME + 1], slots, some)
+            ranked(bid, score, position, item, indptr[r : r + RANKED_AT_A_TIME + 1], slots, some)
         n, best, rank = some.many[own], some.best[own], some.rank[own]
         mainline_ads = 0
         for k in range(n):

@@ -21,7 +21,7 @@ from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
 _MERGE_AT = 8  # deltas that a pane collects before all but the longest are merged
-_LONG = 2  # deltas that are not merged: what auctions add to a pane is as long as what scores add
+_LONG = 3  # deltas that are not merged: the scores of two batches, and what auctions add, which is as long
 _NO_BYTES = np.empty(0, np.uint8)
 
 

@@ -60,8 +60,8 @@ def _all_count(shown: _Events, clicked: _Events, candidates: _Events, newest: in
         i, newest = _newest(shown, i, place[end - 1], newest)
         j, newest = _newest(clicked, j, place[end - 1], newest)
         oldest = latest = ts[first]
-        for c in range(first, end):
-            oldest, latest = min(oldest, ts[c]), max(latest, ts[c])
+        for one in ts[first:end]:
+            oldest, latest = min(oldest, one), max(latest, one)
         if newest > last or latest > last or oldest < newest - lateness:
             return False
     return True

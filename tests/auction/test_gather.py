@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of, servers_of
+from streameval.auction.arrange import Arranged, _distinct, arranged, auctions_of, in_order, servers_of
 from streameval.auction.gather import all_fit
 from streameval.auction.grouping import ByRequest, apart_at, completed, grouped, joined, meet, numbered, plain, stretch
 from streameval.events.batch import Impressions, Shadow
@@ -26,7 +28,7 @@ def test_rows_stand_by_request_position_item_and_id(requests: int, twice: bool) 
         for other in (shown, n - 2):
             item[other], request[other] = item[other + 1], request[other + 1]
         item[shown + 9], request[shown + 9] = item[3], request[3]
-    order, place, indptr = arranged(request, ids, item, position, shown, requests)
+    order, place, indptr = in_order(request, ids, item, position, shown, requests)
     expected: list[tuple[int, float, int, int, int]] = []
     for row in range(n):
         own, was_shown = int(request[row]), row < shown
@@ -42,6 +44,32 @@ def test_rows_stand_by_request_position_item_and_id(requests: int, twice: bool) 
     assert place.tolist() == [at for _, at, *_ in expected]
     assert np.repeat(np.arange(requests), np.diff(indptr)).tolist() == [own for own, *_ in expected]
     assert len(expected) < np.count_nonzero(request >= 0) or not twice
+    some, their_place, same = arranged(request, ids, item, position, shown, requests)
+    assert np.array_equal(same, indptr)
+    assert (some.tolist() == order.tolist()) == (twice or requests < 40)
+    for first, end in pairwise(indptr.tolist()):
+        if first < end:
+            assert (some[first], their_place[first]) == (order[first], place[first])
+        assert set(some[first:end].tolist()) == set(order[first:end].tolist())
+    assert np.array_equal(their_place[np.argsort(some)], place[np.argsort(order)])
+
+
+def test_a_candidate_that_is_there_twice_is_found_among_any_others() -> None:
+    """However alike their hashes are: whether items may be equal is told from some of their bits."""
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        n, shown = 30, 12
+        item = rng.choice([1, 1 << 60, 1 << 30], n).astype(np.uint64) + np.uint64(64) * rng.permutation(n).astype(
+            np.uint64
+        )
+        position = rng.permutation(n).astype(float)
+        if rng.random() < 0.5:
+            low, high = sorted(rng.choice(n, 2, replace=False).tolist())
+            item[low] = item[high]
+        others = set(item[shown:].tolist()) - set(item[:shown].tolist())
+        order, _, indptr = arranged(np.zeros(n, np.int64), np.arange(n).astype(np.uint64), item, position, shown, 1)
+        assert order.size == indptr[1] == shown + len(others)
+        assert position[order[0]] == position[:shown].min()
 
 
 def test_a_hash_that_comes_twice_is_found() -> None:
@@ -138,7 +166,15 @@ def test_scores_are_found_whoever_was_thought_to_have_given_them(likely: list[in
     )  # fmt: skip
     order = rng.permutation(n)[:25]  # the others stand nowhere
     stand = Arranged.of(order, np.array([0, 10, 25]), n)
-    auctions, codes, own = auctions_of([rows], stand, np.ones(25), np.zeros(25, np.int32), np.array(likely, np.int64))
+    auctions, codes, own = auctions_of(
+        [rows],
+        stand,
+        np.ones(25),
+        np.zeros(25, np.int32),
+        np.ones(25),
+        np.ones(25, np.uint64),
+        np.array(likely, np.int64),
+    )
     assert codes.tolist() == [0, 2, 5]
     assert own.tolist() == rows.series[order[[0, 10]]].tolist()
     for place, row in enumerate(order.tolist()):

@@ -17,7 +17,9 @@ def test_the_best_of_any_number_of_candidates_are_those_of_a_stable_sort(slots: 
     score = rng.choice([0.0, 0.1, 0.2, 0.4], indptr[-1])
     score[rng.random(indptr[-1]) < 0.003] = np.nan
     found = room_for(sizes.size, slots)
-    ranked(bid, score, indptr, slots, found)
+    position = np.where(rng.random(indptr[-1]) < 0.5, rng.integers(0, 4, indptr[-1]), np.inf)
+    item = rng.integers(0, 4, indptr[-1]).astype(np.uint64)
+    ranked(bid, score, position, item, indptr, slots, found)
     missing = 0
     for r in range(sizes.size):
         some = slice(indptr[r], indptr[r + 1])
@@ -25,7 +27,7 @@ def test_the_best_of_any_number_of_candidates_are_those_of_a_stable_sort(slots: 
             assert found.many[r] == -1
             missing += 1
             continue
-        best = np.argsort(-bid[some] * score[some], kind="stable")[:slots]
+        best = np.lexsort((item[some], position[some], -bid[some] * score[some]))[:slots]
         assert found.many[r] == best.size
         assert (found.best[r, : best.size] == indptr[r] + best).all()
         assert (found.rank[r, : best.size] == (bid * score)[indptr[r] + best]).all()

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from streameval.auction.rerun import AUCTION_CELLS, CLICK_SCALE, Auctions, ClickTables, OperatingPoints, run
 from streameval.sketches.blocks import BLOCKS
+from tests.auction.world import as_they_stand
 
 
 def one(bids: list[float], scores: list[float]) -> Auctions:
     n = len(bids)
     pair = np.arange(n, dtype=np.int32)
-    return Auctions(np.array([0, n]), np.zeros(1, np.int8), np.array(bids, float), pair, np.array([scores], float))
+    score = np.array([scores], float)
+    return Auctions(np.array([0, n]), np.zeros(1, np.int8), np.array(bids, float), pair, score, *as_they_stand(n))
 
 
 def tables(rate: list[float], curve: list[float], reference: list[float] | None = None) -> ClickTables:
@@ -122,7 +124,7 @@ def worlds(draw: st.DrawFn) -> tuple[Auctions, ClickTables, OperatingPoints]:
     score[:, rng.random(n) < 0.03] = math.nan
     auctions = Auctions(
         np.append(0, sizes.cumsum()), rng.integers(0, 64, sizes.size).astype(np.int8), rng.choice([0.0, 0.5, 1.0, 3.0], n),
-        rng.integers(0, pairs, n).astype(np.int32), score,
+        rng.integers(0, pairs, n).astype(np.int32), score, *as_they_stand(n),
     )  # fmt: skip
     rate = np.where(rng.random(pairs) < 0.3, math.nan, rng.random(pairs))
     known = ClickTables(rate, rng.random(slots), rng.random(slots), rng.random(slots) < 0.8)
@@ -159,6 +161,7 @@ def test_sums_do_not_depend_on_the_order_of_requests_and_add_up(
             auctions.bid[of],
             auctions.pair[of],
             np.ascontiguousarray(auctions.score[:, of]),
+            *as_they_stand(of.size),
         )
 
     whole = run(auctions, known, where)

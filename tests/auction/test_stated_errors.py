@@ -13,7 +13,7 @@ from streameval.auction.gather import Book
 from streameval.auction.history import count_pairs, curves_of, tables_of
 from streameval.auction.rerun import Auctions, run
 from streameval.auction.spread import through_tables
-from tests.auction.world import ADS, CURVE, MAINLINE, POINT, POINTS, SLOTS
+from tests.auction.world import ADS, CURVE, MAINLINE, POINT, POINTS, SLOTS, as_they_stand
 
 MEASURES = ("click_yield", "mainline_click_yield", "mainline_ads")
 LEAST, MOST = 0.85, 1.25
@@ -39,7 +39,7 @@ def book_of(seed: int, users: int, queries: int) -> Book:
     shown, place = pair[request, order[request, column]], position[request, column]
     clicked = (rng.random(place.size) < chance.ravel()[shown] * CURVE[place] * lift[request]).astype(np.int8)
     indptr = np.arange(n + 1) * ADS
-    auctions = Auctions(indptr, block, bid.ravel(), pair.ravel(), score.reshape(3, -1))
+    auctions = Auctions(indptr, block, bid.ravel(), pair.ravel(), score.reshape(3, -1), *as_they_stand(bid.size))
     return Book(auctions, (0, 1, 2), np.zeros(n, np.int32), queries * ADS, shown, request, place, clicked, {})
 
 

@@ -58,6 +58,11 @@ def placed(score: NDArray[np.float64], mainline_reserve: float, sidebar_reserve:
     return out
 
 
+def as_they_stand(n: int) -> tuple[NDArray[np.float64], NDArray[np.uint64]]:
+    """Positions and items with which equal rank scores keep their order."""
+    return np.zeros(n), np.zeros(n, np.uint64)
+
+
 def make_world(seed: int, requests: int = 40_000, queries: int = 100) -> World:
     rng = np.random.default_rng(seed)
     chance = 1 / (1 + np.exp(-rng.normal(-2.2, 1.0, (queries, ADS))))
@@ -67,7 +72,7 @@ def make_world(seed: int, requests: int = 40_000, queries: int = 100) -> World:
     scores = [np.clip(chance * np.exp(rng.normal(0, noise, chance.shape)), 0, 1).ravel() for noise in (0.5, 0.2, 0.8)]
     score = np.array([*scores, np.clip(1.5 * scores[1], 0, 1)])[:, pair]
     block = (np.arange(requests) % 64).astype(np.int8)
-    auctions = Auctions(np.arange(requests + 1) * ADS, block, bid, pair, score)
+    auctions = Auctions(np.arange(requests + 1) * ADS, block, bid, pair, score, *as_they_stand(bid.size))
     reserves = float(POINTS.mainline_reserve[POINT]), float(POINTS.sidebar_reserve[POINT])
     rank = (bid * score[SERVED]).reshape(requests, ADS)
     position = np.concatenate([placed(one, *reserves) for one in rank])
