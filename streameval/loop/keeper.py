@@ -123,6 +123,7 @@ class PartitionKeeper:
                 held.due = begin  # so that its first offsets are stored as soon as they are known
             else:
                 offsets |= restored.offsets
+                self._binding |= restored.removed
                 held.unchecked, path = restored.unchecked, restored.path
                 held.written_at, held.restarts = restored.written_at, restored.restarts
                 held.settled = self._settled(partition)

@@ -450,6 +450,23 @@ def test_a_new_objective_counts_what_comes_after_it_also_when_older_labels_are_c
     assert new["clicks"] == len(in_time | set(range(600, 620)))
 
 
+def test_an_objective_that_was_removed_comes_back_with_its_threshold_only(tmp_path: Path) -> None:
+    """Its counts of before are still there; with another threshold `all` and past panes would mix the two."""
+    new = {"name": "new", "value_at_least": 40}
+    for start, objectives in ((0, [new]), (600, []), (700, [])):
+        pipeline, keeper, _ = make(tmp_path, objectives=objectives, metrics={"value": True})
+        keeper.take(frozenset({0}))
+        valued(pipeline, start, 100)
+        keeper.close()
+    _, changed, _ = make(tmp_path, objectives=[new | {"value_at_least": 9}], metrics={"value": True})
+    with pytest.raises(StoreError, match=r"objectives.new.value_at_least = 40.0, which is now 9.0.*another name"):
+        changed.take(frozenset({0}))
+    for name, at_least in (("new", 40), ("newer", 9)):
+        one = {"name": name, "value_at_least": at_least}
+        pipeline, keeper, _ = make(tmp_path, objectives=[one], metrics={"value": True})
+        assert keeper.take(frozenset({0})) == {("impressions", 0): 800}
+
+
 def test_settings_that_change_nothing_that_was_counted_may_change(tmp_path: Path) -> None:
     pipeline, keeper, _ = make(tmp_path)
     keeper.take(frozenset({0}))
