@@ -104,7 +104,7 @@ def stored(
     """The points of one series whose parts begin in [start, end), by part."""
     query = f"SELECT level, start, impressions, clicks, corrected, numbers, reasons FROM points WHERE series = ? AND {RANGE}"
     found = db.execute(query, (series, start, end)).fetchall()
-    rows = [row for row in found if _is_whole(series, *row)]
+    rows = [row for row in found if _is_whole((series, *row[:5]), *row[5:])]
     if len(rows) < len(found):
         log.error("history: %d points of panes are damaged, and added up again: check the disk", len(found) - len(rows))
     of, columns = by_name(metric), number_names(form.options)
@@ -134,11 +134,10 @@ def _checksum(key: tuple[int, ...], numbers_kept: bytes, why: str) -> bytes:
     return zlib.crc32(numbers_kept, zlib.crc32(f"{key} {why}".encode())).to_bytes(_CHECKSUM, "little")
 
 
-def _is_whole(series: int, *row: int | bytes | str) -> bool:
-    *counts, kept, why = row
+def _is_whole(key: tuple[int, ...], kept: object, why: object) -> bool:
     if not isinstance(kept, bytes) or not isinstance(why, str):  # the type of a value is on the page, too
         return False
-    return kept[-_CHECKSUM:] == _checksum((series, *counts), kept[:-_CHECKSUM], why)
+    return kept[-_CHECKSUM:] == _checksum(key, kept[:-_CHECKSUM], why)
 
 
 def _worked_out(
