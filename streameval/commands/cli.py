@@ -22,6 +22,7 @@ from streameval.commands import deploy as deploy_commands
 from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
+from streameval.commands.say import say
 from streameval.commands.targets import OutFile, TrafficTarget
 from streameval.process import logs, memory, progress, start
 from streameval.settings import toml as config_file
@@ -97,7 +98,7 @@ def replay(
     if report is not None:
         _write_report(snapshot.report(), report)
     if as_json:
-        click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
+        say(json.dumps(snapshot.report(), indent=1, allow_nan=False))
     else:
         _show(snapshot)
 
@@ -117,7 +118,7 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
         found = app.auction(settings, list(files), _advance(line), stop)
     if report is not None:
         _write_report(offline.as_json(found), report)
-    click.echo(offline.as_text(found))
+    say(offline.as_text(found))
 
 
 @cli.command(short_help="Run a monitor over simulated traffic with a bad deploy.")
@@ -209,7 +210,7 @@ def test(names: tuple[str, ...], config_path: Path | None) -> None:
     settings = _load(config_path)
     from streameval.commands.notify import send_test
 
-    if not send_test(settings, names, click.echo):
+    if not send_test(settings, names, say):
         sys.exit(1)
 
 
@@ -249,7 +250,7 @@ def check(config_path: Path | None, connect: bool) -> None:
             raise ConfigError(f'notify "{one.called}": {error}') from None
     for sink in settings.sinks:
         make_sink(sink, settings.kafka).close()
-    click.echo("the settings are valid")
+    say("the settings are valid")
     if connect:
         from streameval.commands.connect import connections
 
@@ -258,7 +259,7 @@ def check(config_path: Path | None, connect: bool) -> None:
             for found in connections(settings):
                 if line is not None:
                     line.clear()
-                click.echo(found.line())
+                say(found.line())
                 failed |= found.state == "fail"
         if failed:
             sys.exit(1)
@@ -268,13 +269,13 @@ def check(config_path: Path | None, connect: bool) -> None:
 @CONFIG
 def show(config_path: Path | None) -> None:
     """Print the effective settings, defaults included, as TOML."""
-    click.echo(config_file.to_toml(_load(config_path)), nl=False)
+    say(config_file.to_toml(_load(config_path)), nl=False)
 
 
 def _show(snapshot: Snapshot) -> None:
     from streameval.face.show import overall
 
-    click.echo(overall(snapshot))
+    say(overall(snapshot))
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:

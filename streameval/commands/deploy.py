@@ -13,6 +13,7 @@ import click
 from streameval.commands import gate as gates
 from streameval.commands.client import MonitorClient, read_token
 from streameval.commands.columns import printable
+from streameval.commands.say import say
 from streameval.process import progress
 from streameval.settings.units import parse_duration
 
@@ -51,7 +52,7 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 def deploy(model: str, version: str, at: str | None, note: str, link: str, url: str, token_file: Path | None) -> None:
     """Announce the deploy of a version to a running monitor."""
     record = monitor_at(url, token_file).announce(model, version, at, note, link)
-    click.echo(f"announced: {record.get('model')} {record.get('version')} at {record.get('at')}")
+    say(f"announced: {record.get('model')} {record.get('version')} at {record.get('at')}")
 
 
 @click.command()
@@ -72,10 +73,13 @@ def gate(
     monitor = monitor_at(url, token_file)
     with progress.shown("gate", f"waiting for the verdict on {printable(candidate)}") as line:
 
-        def say(text: str) -> None:
+        def tell(text: str) -> None:
             if line is not None:
                 line.clear()
-            click.echo(text, err=as_json)
+            if as_json:
+                click.echo(text, err=True)
+            else:
+                say(text)
 
         def watch(answer: dict[str, Any]) -> None:
             last.update(answer)
@@ -83,9 +87,9 @@ def gate(
                 counts = [answer.get(name) for name in ("impressions", "clicks")]
                 line(None, "{:,} impressions, {:,} clicks".format(*(n if isinstance(n, int) else 0 for n in counts)))
 
-        code = gates.wait(monitor, model, candidate, within, say, every=max(0.05, every), watch=watch)
+        code = gates.wait(monitor, model, candidate, within, tell, every=max(0.05, every), watch=watch)
     if as_json:
-        click.echo(json.dumps({"exit_status": code, **last}, indent=1))
+        say(json.dumps({"exit_status": code, **last}, indent=1))
     sys.exit(code)
 
 

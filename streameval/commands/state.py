@@ -15,6 +15,7 @@ from streameval.commands.client import MonitorClient, MonitorError, natural
 from streameval.commands.columns import columns, printable
 from streameval.commands.deploy import AS_JSON, TOKEN_FILE, URL, monitor_at
 from streameval.commands.gate import WORSE
+from streameval.commands.say import say
 
 HEALTHY, UNSURE = 0, 4  # exit statuses, and the gate's WORSE; 1: the monitor is unreachable, or another error
 STALE = 10.0  # seconds, or five times what a snapshot has taken so far: then the numbers are old
@@ -52,7 +53,7 @@ class State:
 def status(url: str, token_file: Path | None, as_json: bool) -> None:
     """Show a running monitor: live versions, verdicts, lag, label delay. Exit status: 0 healthy, 3 a live version is worse, 4 stale, not ready or not reliable, 1 unreachable."""
     found = state_of(monitor_at(url, token_file), url)
-    click.echo(json.dumps(asdict(found), indent=1) if as_json else as_text(found))
+    say(json.dumps(asdict(found), indent=1) if as_json else as_text(found))
     sys.exit(found.exit_status)
 
 
@@ -65,7 +66,7 @@ def status(url: str, token_file: Path | None, as_json: bool) -> None:
 def versions(model: str | None, window: str, url: str, token_file: Path | None, as_json: bool) -> None:
     """List the versions that a running monitor has seen, those that serve first, with their numbers and verdicts."""
     rows = rows_of(monitor_at(url, token_file), model, window)
-    click.echo(json.dumps({"versions": rows}, indent=1) if as_json else table(rows, window))
+    say(json.dumps({"versions": rows}, indent=1) if as_json else table(rows, window))
 
 
 def state_of(monitor: MonitorClient, url: str) -> State:

@@ -53,3 +53,10 @@ def check_binding(now: Mapping[str, Any], saved: Mapping[str, Any], path: Path) 
                 f"would mean something else. {way} back, or set another store.path (or move {path.parent.parent} "
                 "away) to start over"
             )
+
+
+def removed_objectives(now: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of objectives in a checkpoint that are configured no more. Their counts stay in it, so that whoever
+    adds one again must mean the same.
+    """
+    return {key: value for key, value in saved.items() if key.startswith(_OBJECTIVE) and key not in now}

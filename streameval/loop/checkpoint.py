@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
-from streameval.loop.binding import check_binding
+from streameval.loop.binding import check_binding, removed_objectives
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import open_rows, put_named, write_named
 from streameval.models.protocol import ModelError
@@ -25,6 +25,7 @@ class Restored(NamedTuple):
     written_at: float  # wall-clock seconds
     restarts: int  # including this one
     unchecked: list[RowsFile | Index]  # so far only their headers have been checked
+    removed: dict[str, Any]  # see `removed_objectives`
 
 
 def write_checkpoint(files: Checkpoints, tree: dict[str, Any]) -> tuple[int, float]:
@@ -63,4 +64,5 @@ def restore_newest(
     for index in indexes:
         files.named(index.path.name)
     unchecked: list[RowsFile | Index] = [*indexes, *(file for file in rows if not file.lost)]
-    return Restored(path, offsets, tree["at"], tree["restarts"] + 1, unchecked)
+    removed = removed_objectives(settings, tree["settings"])
+    return Restored(path, offsets, tree["at"], tree["restarts"] + 1, unchecked, removed)

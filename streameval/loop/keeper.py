@@ -101,7 +101,7 @@ class PartitionKeeper:
         self._history_due = self._fold_due = self._rows_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
-        self._history_works, self._rows_were_last = True, False
+        self._history_works, self._history_was_last, self._rows_were_last = True, False, False
         pipeline.has_history = True
 
     # -- called by the source ------------------------------------------------------------------------------------
@@ -123,6 +123,7 @@ class PartitionKeeper:
                 held.due = begin  # so that its first offsets are stored as soon as they are known
             else:
                 offsets |= restored.offsets
+                self._binding |= restored.removed
                 held.unchecked, path = restored.unchecked, restored.path
                 held.written_at, held.restarts = restored.written_at, restored.restarts
                 held.settled = self._settled(partition)
@@ -195,8 +196,11 @@ class PartitionKeeper:
         if self._job is not None:
             return
         self._numbers.failures += self._ids.tick(self._rows())
-        if self._history_due <= now or behind > _MANY_PANES:
+        # one that takes longer than its interval, or fails while many wait, leaves the others their turn
+        turn, self._history_was_last = not self._history_was_last, False
+        if turn and (self._history_due <= now or (behind > _MANY_PANES and self._history_works)):
             self._write_history(fold=self._fold_due <= now)
+            self._history_was_last = True
             return
         ours = [partition for partition, held in self._held.items() if not held.released]
         wanted = [partition for partition in ours if self._held[partition].due <= now]

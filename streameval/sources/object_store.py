@@ -100,17 +100,17 @@ def need_bucket(path: str | Path) -> None:
 
 
 def _write_here(path: Path, text: str) -> None:
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        path.write_text(text, encoding="utf-8")
-        return
-    partial = path.with_name(path.name + ".partial")
+    as_it_is = path.is_symlink() or (path.exists() and not path.is_file())
+    partial = path if as_it_is else path.with_name(path.name + ".partial")
     try:
         partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        if not as_it_is:
+            os.replace(partial, path)
     except OSError as error:
         error.filename = str(path)  # the error of a full disk has none
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        if not as_it_is:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
         raise
 
 

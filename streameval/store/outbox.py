@@ -343,6 +343,8 @@ class Outbox:
             fix = "check the disk of store.path"
             if "malformed" in str(error) or "not a database" in str(error):
                 fix = "put a good copy in its place, or move it away: what waits in it is not sent then, and sinks get their panes again"
+            elif "readonly" in str(error) or "unable to open" in str(error):
+                fix = "check the file, its folder and their permissions"
             raise StoreError(f"{self._path or 'outbox'}: {error}; {fix}") from error
 
 

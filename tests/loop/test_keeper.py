@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -448,6 +448,48 @@ def test_a_new_objective_counts_what_comes_after_it_also_when_older_labels_are_c
     assert new["impressions"] == 200
     in_time = {i for i in (*range(600, 700, 3), *range(700, 800, 3)) if i % 50 >= 40}
     assert new["clicks"] == len(in_time | set(range(600, 620)))
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["slow", "fails"])
+def test_a_history_that_is_slow_or_fails_leaves_checkpoints_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """One that took longer than its interval began again at once; so did one that failed while very many panes waited."""
+    began: list[float] = []
+
+    def add(history: Any, rows: Mapping[int, Any], *more: Any) -> dict[int, StoreError]:
+        began.append(time.monotonic())
+        if fails:
+            return {partition: StoreError("the disk is full") for partition in rows}
+        time.sleep(0.05)
+        return add_to_history(history, rows, *more)
+
+    monkeypatch.setattr(keeper_module, "add_to_history", add)
+    monkeypatch.setattr(keeper_module, "HISTORY_SECONDS", 60.0 if fails else 0.02)
+    pipeline, keeper, _ = make(tmp_path, windows={"pane": "1s", "sliding": ["1m"]})
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 700)
+    written(keeper, 4)
+    assert keeper.state().written == 4
+    assert len(began) == 1 if fails else len(began) > 1
+    keeper.close()
+
+
+def test_an_objective_that_was_removed_comes_back_with_its_threshold_only(tmp_path: Path) -> None:
+    """Its counts of before are still there; with another threshold `all` and past panes would mix the two."""
+    new = {"name": "new", "value_at_least": 40}
+    for start, objectives in ((0, [new]), (600, []), (700, [])):
+        pipeline, keeper, _ = make(tmp_path, objectives=objectives, metrics={"value": True})
+        keeper.take(frozenset({0}))
+        valued(pipeline, start, 100)
+        keeper.close()
+    _, changed, _ = make(tmp_path, objectives=[new | {"value_at_least": 9}], metrics={"value": True})
+    with pytest.raises(StoreError, match=r"objectives.new.value_at_least = 40.0, which is now 9.0.*another name"):
+        changed.take(frozenset({0}))
+    for name, at_least in (("new", 40), ("newer", 9)):
+        one = {"name": name, "value_at_least": at_least}
+        pipeline, keeper, _ = make(tmp_path, objectives=[one], metrics={"value": True})
+        assert keeper.take(frozenset({0})) == {("impressions", 0): 800}
 
 
 def test_settings_that_change_nothing_that_was_counted_may_change(tmp_path: Path) -> None:

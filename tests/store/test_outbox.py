@@ -176,3 +176,12 @@ def test_an_empty_file_begins_a_new_outbox_and_says_so(tmp_path: Path, caplog: p
     outbox.close()
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert caplog.records[0].getMessage().startswith(f"{path}: is empty (0 bytes): a new outbox begins; ")
+
+
+def test_an_outbox_that_may_not_be_written_is_an_error_about_permissions(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox._db.execute("PRAGMA query_only = 1")  # SQLite says the same of a file of somebody else
+    with pytest.raises(
+        StoreError, match=r"outbox\.sqlite: attempt to write a readonly .*; check the file, its folder and their perm"
+    ):
+        outbox.put([Parcel("a", "c", {}, ("hook",))], 1.0)

@@ -139,7 +139,7 @@ def _fix(error: sqlite3.DatabaseError) -> str:
         return f"another process held it for {BUSY_SECONDS:.0f} s; will be retried"
     if "full" in text or "I/O" in text:
         return "free disk space, or lower store.max_size"
-    if "not a database" in text or "malformed" in text or "corrupt" in text:
+    if any(damage in text for damage in ("not a database", "malformed", "corrupt", "decode")):
         return "move the file away to begin a new history, or put a good copy in its place"
     return "check the file, its folder and their permissions"
 

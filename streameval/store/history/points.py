@@ -4,14 +4,17 @@ A line over a day has thousands of panes, each in as many rows as there are part
 query would take seconds. So the table `points` holds the values of a (series, part) over all its partitions. It is a
 cache and nothing else: triggers in the file drop a point with any change of its vectors, by whatever program (even
 one that does not know this table), and record the part in `stale`; `refresh` computes it again. A part without a
-point, as in files from before there were any, is added up by the reader.
+point, as in files from before there were any, or whose point the disk has changed (its checksum), is added up by the
+reader.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sqlite3
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -29,7 +32,10 @@ from streameval.store.history.cover import RANGE, Slot
 from streameval.store.history.format import NO_SLICE, HistoryFormat
 from streameval.store.history.stored import decode_vector
 
+log = logging.getLogger(__name__)
+
 _AT_ONCE = 16  # parts in one transaction: others wait for it
+_CHECKSUM = 4  # bytes at the end of `numbers`
 
 _POINTS = """
 CREATE TABLE points (series INTEGER, level INTEGER, start INTEGER, impressions INTEGER NOT NULL, clicks INTEGER NOT NULL,
@@ -53,7 +59,7 @@ def _content(form: HistoryFormat) -> str:
         if of != Options(of.edges, of.tallies, k=of.k)
         else []
     )
-    return " ".join(("3", *names(of), *with_stderr(of), *given))
+    return " ".join(("4", *names(of), *with_stderr(of), *given))
 
 
 def prepare(db: sqlite3.Connection, form: HistoryFormat) -> None:
@@ -97,13 +103,16 @@ def stored(
 ) -> dict[Slot, Point]:
     """The points of one series whose parts begin in [start, end), by part."""
     query = f"SELECT level, start, impressions, clicks, corrected, numbers, reasons FROM points WHERE series = ? AND {RANGE}"
-    rows = db.execute(query, (series, start, end)).fetchall()
+    found = db.execute(query, (series, start, end)).fetchall()
+    rows = [row for row in found if _is_whole((series, *row[:5]), *row[5:])]
+    if len(rows) < len(found):
+        log.error("history: %d points of panes are damaged, and added up again: check the disk", len(found) - len(rows))
     of, columns = by_name(metric), number_names(form.options)
-    table = np.frombuffer(b"".join(row[5] for row in rows), "<f8").reshape(-1, len(columns))
+    table = np.frombuffer(b"".join(row[5][:-_CHECKSUM] for row in rows), "<f8").reshape(-1, len(columns))
 
     def column(name: str) -> list[float]:
-        found: list[float] = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
-        return found
+        values: list[float] = table[:, columns.index(name)].tolist() if name in columns else [math.nan] * len(rows)
+        return values
 
     df = column("df" if not of.of_users else f"{metric}_df")
     kept = zip(column(metric), column(of.bound), column("sampling"), column(f"{metric}_stderr"), df, strict=True)
@@ -118,6 +127,17 @@ def stored(
 def _known(db: sqlite3.Connection) -> str | None:
     row = db.execute("SELECT value FROM settings WHERE name = 'points'").fetchone()
     return None if row is None else str(row[0])
+
+
+def _checksum(key: tuple[int, ...], numbers_kept: bytes, why: str) -> bytes:
+    """Of a row of `points`: a page that the disk has changed may still be one that SQLite can read."""
+    return zlib.crc32(numbers_kept, zlib.crc32(f"{key} {why}".encode())).to_bytes(_CHECKSUM, "little")
+
+
+def _is_whole(key: tuple[int, ...], kept: object, why: object) -> bool:
+    if not isinstance(kept, bytes) or not isinstance(why, str):  # the type of a value is on the page, too
+        return False
+    return kept[-_CHECKSUM:] == _checksum(key, kept[:-_CHECKSUM], why)
 
 
 def _worked_out(
@@ -143,5 +163,6 @@ def _worked_out(
         view = View.of(vector, layout, ranked if form.keeps_users else NOT_KEPT_FOR_RANGES, lacking=late)
         row, reasons = numbers(view, sampling)
         why = json.dumps(reasons) if reasons else ""
-        m = view.moments
-        yield series, level, start, m.impressions, m.clicks, m.corrected, row.astype("<f8").tobytes(), why
+        key = series, level, start, view.moments.impressions, view.moments.clicks, view.moments.corrected
+        kept = row.astype("<f8").tobytes()
+        yield *key, kept + _checksum(key, kept, why), why

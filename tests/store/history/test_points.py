@@ -17,6 +17,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.metrics.registry import METRICS, with_stderr
 from streameval.results.lines import Line
 from streameval.settings.tree import Settings
+from streameval.store.errors import StoreError
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
 from streameval.store.history.rows import PaneRows, pane_rows
@@ -52,7 +53,7 @@ def without_points(path: Path, form: HistoryFormat, metric: str) -> dict[Series,
         return lines(path, form, metric)
     finally:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
-            names = " ".join(["3", *(m.name for m in METRICS), *with_stderr()])
+            names = " ".join(["4", *(m.name for m in METRICS), *with_stderr()])
             db.execute("UPDATE settings SET value = ? WHERE name = 'points'", (names,))
 
 
@@ -144,6 +145,35 @@ def test_a_program_without_points_cannot_leave_a_wrong_one(filled: HistoryWriter
     assert points(filled.path) == 236
     with_some = lines(filled.path, form, "ctr")
     assert_same(with_some, without_points(filled.path, form, "ctr"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE points SET numbers = CAST(zeroblob(8) || substr(numbers, 9) AS BLOB)",
+        "UPDATE points SET clicks = clicks + 256",
+        "UPDATE points SET reasons = 'x' || reasons",
+        "UPDATE points SET numbers = x''",
+    ],
+)
+def test_a_point_that_the_disk_has_changed_is_added_up_again_and_said(
+    filled: HistoryWriter, form: HistoryFormat, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled.refresh(60.0)
+    right = lines(filled.path, form, "auc")
+    with closing(sqlite3.connect(filled.path, isolation_level=None)) as db:
+        db.execute(f"{damage} WHERE start = ?", (START + 3 * MINUTE,))
+        db.execute(f"{damage} WHERE start = ?", (START + 5 * MINUTE,))
+    assert_same(lines(filled.path, form, "auc"), right)
+    assert "2 points of panes are damaged, and added up again: check the disk" in caplog.text
+
+
+def test_a_text_that_the_disk_has_changed_is_damage_not_permissions(filled: HistoryWriter, form: HistoryFormat) -> None:
+    filled.refresh(60.0)
+    with closing(sqlite3.connect(filled.path, isolation_level=None)) as db:
+        db.execute("UPDATE points SET reasons = CAST(x'ff80' AS TEXT)")
+    with pytest.raises(StoreError, match=r"Could not decode .*; move the file away to begin a new history"):
+        lines(filled.path, form, "auc")
 
 
 def test_partitions_that_fold_apart_are_one_point(filled: HistoryWriter, form: HistoryFormat) -> None:
