@@ -1,8 +1,14 @@
-"""Clicks that wait for their impression, and are given up."""
+"""How long clicks wait for their impression, and rows for their clicks."""
 
 from __future__ import annotations
 
+from streameval.events.batch import Catalog
 from streameval.join.held import HeldClicks
+from streameval.join.joiner import Joiner
+from streameval.join.policy import JoinPolicy
+from streameval.testing import Shown, Tap, make_batch
+
+BASE, WINDOW, LATENESS, HORIZON, HOLD = 1_700_000_000_000, 60_000, 5_000, 60_000, 10_000
 
 
 def waiting(*clicks: tuple[int, int]) -> HeldClicks:
@@ -24,3 +30,23 @@ def test_only_those_with_an_older_key_are() -> None:
     held = waiting((10, 30), (10, 29))
     assert held.expire(10, 30).tolist() == [10]
     assert held.key[: held.end].tolist() == [30]
+
+
+def test_of_two_logs_a_click_waits_for_an_impression_that_is_as_late_as_allowed() -> None:
+    catalog, joiner = Catalog(), Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON), shared=False)
+    joiner.add(make_batch([Tap("x", BASE), Shown("clock", BASE + HORIZON + 2_000)], catalog, shared=False))
+    joiner.forget()
+    joiner.add(make_batch([Shown("x", BASE - 1)], catalog, shared=False))
+    assert joiner.counts["matched_clicks"] == 1
+
+
+def test_rows_are_held_for_longer_than_clicks_find_them() -> None:
+    catalog, joiner = Catalog(), Joiner(JoinPolicy(WINDOW, LATENESS, HORIZON, hold=HOLD))
+    left = []
+    for ahead in (-HOLD, -1, HOLD // 2, HOLD - 1, HOLD):
+        ts = BASE + HORIZON + LATENESS + ahead
+        joiner.add(make_batch([Shown("first", BASE)] * (not left) + [Shown(f"clock {ahead}", ts)], catalog))
+        joiner.mature(joiner.progress.firm)
+        joiner.forget()
+        left.append(joiner.in_memory)
+    assert left == [2, 3, 4, 5, 5]
