@@ -119,7 +119,7 @@ def _registry(kafka: Kafka) -> Probed:
 def _disk(store: Store) -> Iterator[Probed]:
     if not store.path:
         yield Probed(
-            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', " set it in production"
+            "warn", "disk", 'store.path = "": nothing is stored, a restart begins empty', "set it in production"
         )
         return
     path = Path(store.path)

@@ -15,7 +15,7 @@ MOST_NAMED = 20  # versions, the last ones of their order
 
 
 class Asked(Protocol):
-    """The part of a monitor that the gate needs; see `client.Monitor`."""
+    """The part of a monitor that the gate needs; see `client.MonitorClient`."""
 
     def only_model(self) -> str:
         """The one model there is."""

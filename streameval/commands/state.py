@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
         code = WORSE
     else:
         code = HEALTHY if found.ready and found.reliable and not found.stale else UNSURE
-    return State(**{**asdict(found), "exit_status": code})
+    return replace(found, exit_status=code)
 
 
 def rows_of(monitor: MonitorClient, model: str | None, window: str) -> list[dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Ranking metrics averaged by user: sums over every user's lists, for one series, in the run and in every window.
 
 A user's row holds the denominators (numbers of lists, of lists with a click, ...) and the sums of the metrics, in
-int64: up to `MOST_CELLS` of them. Means of means do not add up, so the sum over users of their means, and of the
-squares of these, is updated with every change of a row: reading is O(1), and any order gives the same bits.
+int64. Means of means do not add up, so the sum over users of their means, and of the squares of these, is updated with
+every change of a row: reading is O(1), and any order gives the same bits.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Publisher:
     """Holds the latest snapshot. Thread-safe; locks are held for a few machine words only, never while reading."""
 
     def __init__(self, first: Snapshot) -> None:
-        """`first` is what readers see before anything is published (see `report.empty_snapshot`)."""
+        """`first` is what readers see before anything is published (see `snapshot.empty_snapshot`)."""
         self._latest = first
         self._changed = threading.Condition()
         self._subscribers: dict[object, Callable[[], None]] = {}

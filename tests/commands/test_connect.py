@@ -67,6 +67,11 @@ def test_a_wrong_address_is_said_with_the_fix_and_the_disk_is_asked_all_the_same
     assert disk.state == "ok"
 
 
+def test_a_line_has_no_gap_before_what_to_do(broker) -> None:
+    disk = found(settings(broker))["disk"]
+    assert disk.line() == 'warn  disk: store.path = "": nothing is stored, a restart begins empty; set it in production'
+
+
 def test_a_topic_that_is_not_there_is_a_failure_of_an_input_and_a_warning_of_dead_letters(broker) -> None:
     # its mock makes topics when a client asks for them by name: so what the client answered is what is judged
     from streameval.commands import connect

@@ -44,3 +44,14 @@ def test_changed_panes_are_taken_once_and_all_can_be_marked_as_changed() -> None
     assert panes.take_changed(9) == {5, 8}
     panes.all_changed()
     assert panes.take_changed(9) == {5, 8}
+
+
+def test_cells_that_begin_later_leave_out_themselves_alone_and_only_before_they_begin() -> None:
+    panes = Panes(5)
+    panes.begin(3, range(1, 3))
+    ones = SparseVector.of(np.arange(10), np.ones(10, np.int64))  # two rows
+    for pane in (2, 3):
+        panes.add(pane, ones)
+    assert panes.get(2).cells.tolist() == [0, 3, 4, 5, 8, 9]
+    assert panes.get(3) == ones
+    assert panes.total.tolist() == [2, 1, 1, 2, 2] * 2

@@ -10,7 +10,7 @@ import pytest
 from kafka import KafkaProducer
 
 from streameval.settings.tree import Kafka
-from streameval.sources.kafka import dead_letters
+from streameval.sources.kafka import dead_letters, patient_sender, python_sender
 from streameval.sources.protocol import DeadLetter, SourceError
 
 PATIENCE = 180.0  # seconds, on a slow machine
@@ -70,8 +70,10 @@ def test_letters_that_cannot_be_delivered_are_an_error(laboratory, client, monke
 
 @pytest.mark.kafka
 @pytest.mark.slow
-def test_the_first_letter_ever_waits_for_the_brokers_too(own_kafka, launcher, laboratory, client):
-    """With kafka-python it waited for 20 s, in which nothing else was done, and ended the process then."""
+def test_the_first_letter_ever_waits_for_the_brokers_too(own_kafka, launcher, laboratory, client, monkeypatch):
+    """With kafka-python it waited for `START_TIMEOUT`, in which nothing else was done, and ended the process then."""
+    monkeypatch.setattr(python_sender, "START_TIMEOUT", 1.0)
+    monkeypatch.setattr(patient_sender, "_TRY", 0.5)  # seconds: several attempts while they are away
     lab = laboratory(launcher("start", str(own_kafka)), client)
     lab.create(lab.dead, partitions=1)
     sink = lab.dead_letters(lab.settings())
@@ -80,7 +82,7 @@ def test_the_first_letter_ever_waits_for_the_brokers_too(own_kafka, launcher, la
     sink.write([letter(b"first"), letter(b"second", 1)])
     sink.write([letter(b"third", 2)])
     assert time.monotonic() - begin < 5.0
-    time.sleep(21.0)
+    time.sleep(3.0)
     launcher("start", str(own_kafka))
     assert [value for value, _, _ in lab.read(lab.dead, 3)] == [b"first", b"second", b"third"]  # without a flush
     sink.write([letter(b"later", 3)])

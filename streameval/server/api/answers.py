@@ -81,6 +81,11 @@ def stamped(snapshot: Snapshot, body: Mapping[str, Any]) -> dict[str, Any]:
     return {"snapshot": snapshot.number, "as_of": rfc3339(round(snapshot.taken_at * 1000)), **body}
 
 
+def counted(matched: int, limit: int) -> dict[str, Any]:
+    """How many there are of what an answer lists, and whether it has fewer."""
+    return {"matched": matched, "truncated": matched > limit}
+
+
 def encode(body: object) -> bytes:
     """JSON in UTF-8; a number that is not finite becomes null, a NumPy scalar a number."""
     try:

@@ -14,10 +14,10 @@ from streameval.compare.reading.reading import SETUPS, USER, Comparison
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot
 from streameval.server.api import tables
-from streameval.server.api.answers import answer, rfc3339
+from streameval.server.api.answers import answer, counted, rfc3339
 from streameval.server.api.queries import ComparisonQuery, ComparisonsQuery, VerdictQuery
 from streameval.server.api.schemas import comparisons as schemas
-from streameval.server.api.selection import models
+from streameval.server.api.selection import check_model, one_comparison
 from streameval.server.api.tables import CSV
 from streameval.server.api.verdicts import verdict_json
 from streameval.server.http.access import Access
@@ -46,8 +46,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
             request,
             snapshot,
             lambda: {
-                "matched": len(found),
-                "truncated": len(found) > query.limit,
+                **counted(len(found), query.limit),
                 "comparisons": [comparison_json(_shown(c, request, access), rfc3339) for c in found[: query.limit]],
             },
             private=True,
@@ -62,12 +61,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
     ) -> Response:
         """One comparison, with the e-process and the intervals over time."""
         snapshot = publisher.latest()
-        for c in snapshot.comparisons:
-            if c.id == id:
-                found = c
-                break
-        else:
-            raise unknown("comparison", id, [c.id for c in snapshot.comparisons])
+        found = one_comparison(snapshot, id)
         return answer(
             request,
             snapshot,
@@ -87,9 +81,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
     ) -> Response:
         """The verdict on a model's newest deploy (of `candidate`), flat, for a gate. Undecided until there is one."""
         snapshot = publisher.latest()
-        known = models(snapshot)
-        if model not in known:
-            raise unknown("model", model, known)
+        check_model(snapshot, model)
         return answer(request, snapshot, lambda: verdict_json(snapshot, model, query.candidate))
 
     return routes
@@ -103,9 +95,7 @@ def _shown(c: Comparison, request: Request, access: Access) -> Comparison:
 
 
 def _matching(snapshot: Snapshot, query: ComparisonsQuery) -> list[Comparison]:
-    known = models(snapshot)
-    if query.model is not None and query.model not in known:
-        raise unknown("model", query.model, known)
+    check_model(snapshot, query.model)
     left = [c for c in snapshot.comparisons if query.model in (None, c.candidate.model)]
     if query.candidate is not None:
         versions = {c.candidate.version for c in left}

@@ -15,12 +15,12 @@ from streameval.compare.reading.reading import Deploy
 from streameval.events.names import spelled
 from streameval.results.publish import Publisher
 from streameval.server.api import tables
-from streameval.server.api.answers import answer, answer_of_write, parse_time, rfc3339
+from streameval.server.api.answers import answer, answer_of_write, counted, parse_time, rfc3339
 from streameval.server.api.queries import DeployBody, DeploysQuery
 from streameval.server.api.schemas import comparisons as schemas
-from streameval.server.api.selection import models
+from streameval.server.api.selection import check_model
 from streameval.server.api.tables import CSV
-from streameval.server.http.problems import Problem, bad_parameter, problem_responses, unknown
+from streameval.server.http.problems import Problem, bad_parameter, problem_responses
 
 _AHEAD = 3_600_000  # ms that an announced time may lie ahead: a clock that is wrong must not be the newest for years
 
@@ -33,16 +33,13 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
     def get_deploys(request: Request, query: Annotated[DeploysQuery, Query()]) -> Response:
         """The deploys on record, newest first."""
         snapshot = publisher.latest()
-        known = models(snapshot)
-        if query.model is not None and query.model not in known:
-            raise unknown("model", query.model, known)
+        check_model(snapshot, query.model)
         found = newest_first(d for d in snapshot.deploys if query.model in (None, d.model))
         return answer(
             request,
             snapshot,
             lambda: {
-                "matched": len(found),
-                "truncated": len(found) > query.limit,
+                **counted(len(found), query.limit),
                 "deploys": [as_json(d, rfc3339) for d in found[: query.limit]],
             },
             table=query.table(tables.deploys),

@@ -15,7 +15,8 @@ from streameval.results.publish import Publisher
 from streameval.server.api.answers import answer_of_write, rfc3339
 from streameval.server.api.queries import HandlingBody
 from streameval.server.api.schemas import comparisons as schemas
-from streameval.server.http.problems import Problem, problem_responses, unknown
+from streameval.server.api.selection import one_comparison
+from streameval.server.http.problems import Problem, problem_responses
 from streameval.store.errors import StoreError
 
 log = logging.getLogger(__name__)
@@ -40,9 +41,7 @@ def router(publisher: Publisher, book: HandlingBook | None, clock: Callable[[], 
         if book is None:
             raise Problem(409, "this server stores nothing: no monitor is running")
         snapshot = publisher.latest()
-        found = next((c for c in snapshot.comparisons if c.id == id), None)
-        if found is None:
-            raise unknown("comparison", id, [c.id for c in snapshot.comparisons])
+        found = one_comparison(snapshot, id)
         said = None
         if body.state != "open":
             said = Handling(body.state, body.by, body.reason, round(clock() * 1000), found.verdict)

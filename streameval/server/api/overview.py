@@ -16,6 +16,7 @@ from streameval.results.result import Result
 from streameval.results.snapshot import CheckpointState, PartitionState, Snapshot
 from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_json
 from streameval.server.api.schemas.status import Compared
+from streameval.server.api.selection import slice_values
 
 
 def overview(snapshot: Snapshot) -> dict[str, Any]:
@@ -86,10 +87,6 @@ def _idle(results: Sequence[Result]) -> set[str]:
 
 def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
     """The state of the program: build, checks, flow, and the names that queries can use."""
-    slices: dict[str, dict[str, None]] = {}
-    for result in snapshot.results:
-        if result.slice is not None:
-            slices.setdefault(result.slice[0], {})[result.slice[1]] = None
     whole = {r.series: r.totals for r in snapshot.results if r.window == "all" and r.slice is None}
     undefined = [(*key.rpartition(":")[::2], count) for key, count in snapshot.undefined.items()]
     return {
@@ -119,7 +116,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "objectives": objectives(snapshot),
         "sampling": snapshot.options.sampling.words(),
         "windows": list(dict.fromkeys(r.window for r in snapshot.results)),
-        "slices": {dimension: list(values) for dimension, values in slices.items()},
+        "slices": slice_values(snapshot),
         "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
         "metrics": list(names(snapshot.options)),
         "undefined": [{"metric": m, "reason": r, "results": n} for m, r, n in undefined],

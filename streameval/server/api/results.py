@@ -14,7 +14,7 @@ from streameval.results.publish import Publisher
 from streameval.results.result import Result, bucket_json
 from streameval.results.snapshot import Snapshot
 from streameval.server.api import tables
-from streameval.server.api.answers import answer, answer_of_past, result_json, series_json
+from streameval.server.api.answers import answer, answer_of_past, counted, result_json, series_json
 from streameval.server.api.past import covered, past_result, past_results
 from streameval.server.api.queries import BucketsQuery, OneResultQuery, ResultsQuery, RocQuery, ScoresQuery
 from streameval.server.api.roc import roc_curve
@@ -37,13 +37,13 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         if query.past:
             past = past_results(history, query)
             rows = [_row(snapshot, r) for r in past.results]
-            body = {**covered(past), **_counted(past.matched, query.limit), "results": rows}
+            body = {**covered(past), **counted(past.matched, query.limit), "results": rows}
             return answer_of_past(snapshot, body, query.table(tables.results))
         found = matching_results(snapshot, query)
         return answer(
             request,
             snapshot,
-            lambda: {**_counted(len(found), query.limit), "results": [_row(snapshot, r) for r in found[: query.limit]]},
+            lambda: {**counted(len(found), query.limit), "results": [_row(snapshot, r) for r in found[: query.limit]]},
             table=query.table(tables.results),
         )
 
@@ -90,15 +90,11 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
 
 def _tables(found: Sequence[Result], query: BucketsQuery, matched: int) -> dict[str, Any]:
     tables_of = [_table(r, query.kind) for r in found]
-    return {"kind": query.kind, **_counted(matched, query.limit), "tables": tables_of}
+    return {"kind": query.kind, **counted(matched, query.limit), "tables": tables_of}
 
 
 def _row(snapshot: Snapshot, result: Result) -> dict[str, Any]:
     return {**result_json(result), **role_json(snapshot.roles.get(result.series.plain))}
-
-
-def _counted(matched: int, limit: int) -> dict[str, Any]:
-    return {"matched": matched, "truncated": matched > limit}
 
 
 def _where(result: Result) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping
 
+from streameval.compare.reading.reading import Comparison
 from streameval.events.batch import Series
 from streameval.results.result import Result
 from streameval.results.snapshot import Snapshot
@@ -73,16 +74,31 @@ def models(snapshot: Snapshot) -> list[str]:
     return sorted(names | {c.candidate.model for c in snapshot.comparisons})
 
 
-def slice_values(snapshot: Snapshot) -> dict[str, set[str]]:
-    """The values of every dimension that has results."""
-    values: dict[str, set[str]] = {}
-    for result in snapshot.results:
-        if result.slice is not None:
-            values.setdefault(result.slice[0], set()).add(result.slice[1])
+def check_model(snapshot: Snapshot, model: str | None) -> None:
+    """An unknown model is a 404; None is none in particular."""
+    known = models(snapshot)
+    if model is not None and model not in known:
+        raise unknown("model", model, known)
+
+
+def one_comparison(snapshot: Snapshot, id: str) -> Comparison:
+    """The comparison with this id; 404 when there is none."""
+    for comparison in snapshot.comparisons:
+        if comparison.id == id:
+            return comparison
+    raise unknown("comparison", id, [comparison.id for comparison in snapshot.comparisons])
+
+
+def slice_values(snapshot: Snapshot) -> dict[str, list[str]]:
+    """The values of every dimension that has results, in the snapshot's order."""
+    found = dict.fromkeys(result.slice for result in snapshot.results if result.slice is not None)
+    values: dict[str, list[str]] = {}
+    for dimension, value in found:
+        values.setdefault(dimension, []).append(value)
     return values
 
 
-def parse_slice(values: Mapping[str, Set[str]], text: str | None) -> tuple[str | None, str | None]:
+def parse_slice(values: Mapping[str, Collection[str]], text: str | None) -> tuple[str | None, str | None]:
     """(dimension, value) of `dimension` or `dimension:value`; (None, None) for `none` and for no slice at all.
 
     Either side may hold colons: the dimension is one that is known. `values`: by dimension.
@@ -100,7 +116,7 @@ def parse_slice(values: Mapping[str, Set[str]], text: str | None) -> tuple[str |
     raise unknown("slice", text, ["none", *sorted(values)])
 
 
-def one_slice(values: Mapping[str, Set[str]], text: str) -> tuple[str, str] | None:
+def one_slice(values: Mapping[str, Collection[str]], text: str) -> tuple[str, str] | None:
     """The one slice that a text names, None for `none`; 422 when it names a whole dimension, 404 when there is none."""
     dimension, value = parse_slice(values, text)
     if dimension is not None and value is None:

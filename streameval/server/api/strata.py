@@ -11,7 +11,7 @@ from starlette.responses import Response
 from streameval.results.publish import Publisher
 from streameval.results.result import Result, strata_json
 from streameval.server.api import tables
-from streameval.server.api.answers import answer, answer_of_past, series_json
+from streameval.server.api.answers import answer, answer_of_past, counted, series_json
 from streameval.server.api.past import covered, past_results
 from streameval.server.api.queries import StrataQuery
 from streameval.server.api.schemas import strata as schemas
@@ -41,7 +41,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
 
 
 def _answer(results: Sequence[Result], matched: int) -> dict[str, Any]:
-    return {"matched": matched, "truncated": matched > len(results), "tables": [_table(result) for result in results]}
+    return {**counted(matched, len(results)), "tables": [_table(result) for result in results]}
 
 
 def _table(result: Result) -> dict[str, Any]:

@@ -9,7 +9,19 @@ from sklearn.metrics import roc_auc_score
 
 from streameval.compare.evidence.partial import PartialAuc
 from streameval.compare.ledger.curves import LabelTable, dense
-from streameval.compare.ledger.partial import P_N, P_PHI0, P_PHI1, P_USERS, PAUC_CELLS, partial_curves, pauc_piece
+from streameval.compare.ledger.partial import (
+    P_ITEMS,
+    P_N,
+    P_PHI0,
+    P_PHI1,
+    P_SERVER0,
+    P_SERVER1,
+    P_USERS,
+    P_Y,
+    PAUC_CELLS,
+    partial_curves,
+    pauc_piece,
+)
 from streameval.compare.ledger.placements import BINS, OUT, code_of
 from streameval.metrics.auc import partial_area, standardised
 from streameval.sketches.blocks import BLOCKS, NO_ITEM, SCALE
@@ -115,3 +127,26 @@ def test_where_a_label_is_missing_nothing_is_told() -> None:
         read = PartialAuc(0.0, 0.2)
         assert read.levels(piece) == (None, None)
         assert read.reason(piece) == "too_few_clicks"
+
+
+def test_a_level_is_the_mean_of_the_clicks_and_that_of_the_non_clicks() -> None:
+    read = PartialAuc(0.0, 1.0)
+    piece = np.zeros(P_SERVER0 + 1, np.int64)
+    piece[P_USERS + P_N], piece[P_USERS + P_Y] = 10, 4
+    piece[P_SERVER1], piece[P_SERVER0] = int(4 * 0.6 * SCALE), int(6 * 0.1 * SCALE)
+    piece[P_USERS + P_PHI1], piece[P_USERS + P_PHI0] = int(4 * 0.06 * SCALE), int(6 * 0.04 * SCALE)
+    assert read.levels(piece) == pytest.approx((0.7, 0.8), abs=1e-6)
+
+
+def test_errors_are_clustered_by_item_where_nine_in_ten_impressions_have_one() -> None:
+    bins, label = drawn(5)
+    read, piece = PartialAuc(0.0, 0.3), piece_of(bins, label, (0.0, 0.3))
+
+    def error(items: int) -> float:
+        """With the sums of so many groups of items."""
+        some = piece.copy()
+        some[P_ITEMS + items * PAUC_CELLS : P_ITEMS + BLOCKS * PAUC_CELLS] = 0
+        return float(read.statistic(some).v_clu)
+
+    assert error(BLOCKS) != error(0)
+    assert error(BLOCKS * 3 // 4) == error(0)
