@@ -2,6 +2,7 @@
 by event.
 
 So sums are in proportion to the looks, not to the events: small panes share theirs, and nothing is kept for a pane without any.
+Late labels wait for the whole correction horizon: their sums are in proportion to the events, up to as much as a look's.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from tests.compare.ledger.test_ledger import CATALOG, EDGES, HORIZON, Traffic
 SECOND, SECONDS = 1_000, 60
 
 
-def kept(n: int, late: bool) -> tuple[set[tuple[int, ...]], int, int]:
-    """Of n impressions in a minute, after all versions and slices are known: the sizes of the sums of looks, how many looks,
-    how many codes.
-    """
+def known() -> Ledger:
+    """A ledger that knows all versions and slices, and in which nothing is waiting."""
     ledger = Ledger(SECOND, HORIZON, CATALOG.radix, 1, EDGES)
-    known = Traffic(2_000, 1, gap=1)
-    ledger.observe(*known.part(np.arange(known.ts.size)), 1)
-    ledger.advance(int(known.ts[-1]) // SECOND + LEAST // SECOND)
+    some = Traffic(2_000, 1, gap=1)
+    ledger.observe(*some.part(np.arange(some.ts.size)), 1)
+    ledger.advance(int(some.ts[-1]) // SECOND + LEAST // SECOND)
     assert not ledger.state()["waiting"]
+    return ledger
+
+
+def kept(n: int, late: bool) -> tuple[set[tuple[int, ...]], int, int]:
+    """Of n impressions in a minute: the sizes of the sums of looks, how many looks, how many codes."""
+    ledger = known()
     some = Traffic(n, 2, gap=SECONDS * SECOND // n)
     some.ts += 100 * SECOND
     ledger.observe(*some.part(np.arange(n), fresh=not late), 1)
@@ -43,3 +48,24 @@ def test_sums_go_by_looks_of_ten_seconds_and_codes_by_events(late: bool) -> None
     assert few == many
     assert of_few <= of_many <= SECONDS * SECOND // LEAST + 1
     assert 80 < codes_of_many / codes_of_few < 120
+
+
+def late_bytes(n: int, panes: int) -> float:
+    """Of n late impressions, one by one, over this many panes of ten seconds: bytes of each."""
+    ledger = known()
+    before = ledger.nbytes
+    some = Traffic(n, 2)
+    some.ts = int(some.ts[0]) // LEAST * LEAST + np.arange(n) % panes * LEAST
+    for i in range(n):
+        ledger.observe(*some.part(np.arange(i, i + 1), fresh=False), 1)
+    return (ledger.nbytes - before) / n
+
+
+def test_what_late_labels_cost_goes_by_their_number() -> None:
+    ledger = known()
+    one, before = Traffic(1, 2), ledger.nbytes
+    ledger.observe(*one.part(np.arange(1)), 1)
+    whole = ledger.nbytes - before  # sums of a look
+    assert late_bytes(1_000, 1_000) < whole / 30
+    assert late_bytes(1_000, 100) < whole / 30
+    assert late_bytes(5_000, 5) < 1.01 * whole * 5 / 5_000 + 50  # 50: codes
