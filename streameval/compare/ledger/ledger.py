@@ -27,7 +27,7 @@ from streameval.compare.ledger.due import DuePanes
 from streameval.compare.ledger.exposure import EXPOSED, weight_codes
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Key, Numbering, TrafficPart
 from streameval.compare.ledger.open_scores import OpenScores
-from streameval.compare.ledger.packed import PackedSums
+from streameval.compare.ledger.packed import PackedSums, restored, saved
 from streameval.compare.ledger.parts import PartSums, grown
 from streameval.compare.ledger.pieces import NO_PIECES, PieceScores, RowPieces, StratumCurves
 from streameval.compare.ledger.placements import APART, ScoreCodes, place
@@ -296,9 +296,9 @@ class Ledger:
             **self._numbers.state(),
             "pieces": self.pieces.state(),
             "waiting": [
-                [late, pane, self._with_apart(matrix.copy(), np.add)]
+                [late, pane, saved(self._with_apart(self._waiting[late][pane].copy(), np.add))]
                 for late in (0, 1)
-                for pane, matrix in sorted(self._waiting[late].items())
+                for pane in sorted(self._waiting[late])
             ],
             "waiting_codes": self._waiting_codes.state(),
             "open": self.open.state(),
@@ -324,7 +324,7 @@ class Ledger:
         self._numbers.restore(rows, state["part_names"], part)
         pieces = state.get("pieces", [])  # older checkpoints have none
         for late, pane, matrix in state["waiting"]:
-            fitted = self._with_apart(self.pieces.fitted(matrix, pieces, self._core), np.subtract)
+            fitted = self._with_apart(self.pieces.fitted(restored(matrix), pieces, self._core), np.subtract)
             look = self._looks.of(pane)  # older checkpoints have every pane
             if look not in self._waiting[late]:
                 self._due.add(look, late)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -59,6 +60,9 @@ class PackedSums(MutableMapping[int, Matrix]):
     def __delitem__(self, pane: int) -> None:
         del self._kept[pane]
 
+    def __contains__(self, pane: object) -> bool:
+        return pane in self._kept
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._kept)
 
@@ -85,6 +89,9 @@ class PackedParts(MutableMapping[int, ByKind]):
         a, b, c = self._kinds
         return a[pane], b[pane], c[pane]
 
+    def __contains__(self, pane: object) -> bool:
+        return pane in self._kinds[0]
+
     def __setitem__(self, pane: int, parts: ByKind) -> None:
         for kept, matrix in zip(self._kinds, parts, strict=True):
             kept[pane] = matrix
@@ -105,8 +112,23 @@ class PackedParts(MutableMapping[int, ByKind]):
         return sum(kept.nbytes for kept in self._kinds)
 
 
+def saved(matrix: Matrix) -> dict[str, Any]:
+    """Returns a copy without its zeros, for `restored`."""
+    sums = SparseVector.of_dense(matrix.reshape(-1))
+    return {"shape": list(matrix.shape), "cells": sums.cells, "values": sums.values}
+
+
+def restored(state: Matrix | dict[str, Any]) -> Matrix:
+    """Returns a new matrix of what `saved` returned; checkpoints before format 11 have the matrix itself."""
+    if isinstance(state, np.ndarray):
+        return state.copy()
+    rows, width = state["shape"]
+    return _Packed(SparseVector(state["cells"], state["values"]), (rows, width)).whole()
+
+
 def _packed(kept: Matrix | _Packed) -> Matrix | _Packed:
     """Without the zeros, unless that takes more than it saves."""
-    if isinstance(kept, _Packed) or 2 * np.count_nonzero(kept) >= kept.size:
+    if isinstance(kept, _Packed):
         return kept
-    return _Packed(SparseVector.of_dense(kept.reshape(-1)), (kept.shape[0], kept.shape[1]))
+    packed = _Packed(SparseVector.of_dense(kept.reshape(-1)), (kept.shape[0], kept.shape[1]))
+    return packed if packed.nbytes < kept.nbytes else kept

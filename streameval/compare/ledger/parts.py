@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.exposure import EXPOSED
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Numbering, TrafficPart
-from streameval.compare.ledger.packed import ByKind, PackedParts
+from streameval.compare.ledger.packed import ByKind, PackedParts, restored, saved
 from streameval.compare.ledger.sums import LEVEL_WIDTH, PART_WIDTH, SERVED_WIDTH, WIDTH, Matrix
 
 Value = tuple[int, int]  # (dimension, value) of a part
@@ -129,21 +129,22 @@ class PartSums:
         """Returns everything, for `restore`."""
         return {
             "waiting_parts": [
-                [late, pane, *(matrix.copy() for matrix in parts)]
+                [late, pane, *map(saved, self._waiting[late][pane])]
                 for late in (0, 1)
-                for pane, parts in sorted(self._waiting[late].items())
+                for pane in sorted(self._waiting[late])
             ],
             "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._segments.items())],
         }
 
     def restore(self, state: Mapping[str, Any], look_of: Callable[[int], int]) -> None:
         """Restores what `state` returned. `look_of`: see `LookPanes.of`; older checkpoints have every pane."""
-        for late, pane, a, b, c in state["waiting_parts"]:
+        for late, pane, *parts in state["waiting_parts"]:
+            a, b, c = map(restored, parts)
             kept, look = self._waiting[late], look_of(pane)
             if look in kept:
                 self._add(kept, look, (a, b, c))
             else:
-                kept[look] = a.copy(), b.copy(), c.copy()
+                kept[look] = a, b, c
         self._segments = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
 
     def _kept(self) -> tuple[MutableMapping[int, ByKind], ...]:
@@ -155,8 +156,10 @@ class PartSums:
 
     def _room(self, kept: MutableMapping[int, ByKind], number: int) -> ByKind:
         n, m, k = map(len, self._numbers.parts)
-        have = kept.get(number, _EMPTY)
-        if number not in kept or (len(have[0]), len(have[1]), len(have[2])) != (n, m, k):
+        have = kept.get(number)
+        if have is None:
+            have = kept[number] = _EMPTY
+        if (len(have[0]), len(have[1]), len(have[2])) != (n, m, k):
             have = kept[number] = grown(have[0], n), grown(have[1], m), grown(have[2], k)
         return have
 
