@@ -14,6 +14,7 @@ from streameval.compare.ledger.sums import Matrix
 from streameval.sketches.sparse import SparseVector
 
 ByKind = tuple[Matrix, Matrix, Matrix]  # by number of the part, for each of the three kinds of parts
+OBJECTS = 540  # bytes of the objects that a packed matrix consists of, measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class _Packed:
 
     @property
     def nbytes(self) -> int:
-        return self.cells.nbytes
+        return self.cells.nbytes + OBJECTS
 
     def whole(self) -> Matrix:
         out = np.zeros(self.shape, np.int64)

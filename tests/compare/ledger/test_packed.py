@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from streameval.compare.ledger.packed import PackedParts, PackedSums
+from streameval.compare.ledger.packed import OBJECTS, PackedParts, PackedSums
 from streameval.compare.ledger.parts import grown
 
 ROWS, WIDTH = 3, 50
@@ -38,22 +38,23 @@ def test_they_are_those_of_a_dict(steps: list[tuple[int, str, list[tuple[int, in
 
 def test_a_matrix_without_many_zeros_is_kept_as_it_is() -> None:
     packed = PackedSums()
-    full, half = np.ones((2, 8), np.int64), np.tile(np.array([0, 1]), (2, 4))
-    packed[0], packed[1], packed[2] = full, half, np.zeros((2, 8), np.int64)
-    packed[3] = np.zeros((0, 8), np.int64)
-    assert packed.nbytes == full.nbytes + half.nbytes
+    full, half = np.ones((2, 80), np.int64), np.tile(np.array([0, 1]), (2, 40))
+    packed[0], packed[1], packed[2] = full, half, np.zeros((2, 80), np.int64)
+    packed[3] = np.zeros((0, 80), np.int64)
+    assert packed.nbytes == full.nbytes + half.nbytes + OBJECTS
     assert packed[0] is full
 
 
 def test_parts_are_packed_kind_by_kind() -> None:
     parts = PackedParts()
     for pane in range(10):
-        a, b, c = (np.zeros((n, 20), np.int64) for n in (1, 2, 3))
+        a, b, c = (np.zeros((n, 90), np.int64) for n in (1, 2, 3))
         parts[pane] = a, b, c
         a[0, pane], b[1, pane], c[2, pane] = pane, -pane, 1
-    assert parts.nbytes == (1 + 2 + 3) * 20 * 8 + 8 * 16 + 8 * 16 + 9 * 16  # the last pane whole; no zeros of pane 0
+    cells = 8 + 8 + 9  # without the last pane, which is whole, and zeros of pane 0
+    assert parts.nbytes == (1 + 2 + 3) * 90 * 8 + cells * 16 + 3 * 9 * OBJECTS
     for pane, (a, b, c) in parts.items():
-        assert (a.shape, b.shape, c.shape) == ((1, 20), (2, 20), (3, 20))
+        assert (a.shape, b.shape, c.shape) == ((1, 90), (2, 90), (3, 90))
         assert (a[0, pane], b[1, pane], c[2, pane], a.sum(), b.sum(), c.sum()) == (pane, -pane, 1, pane, -pane, 1)
     del parts[3]
     assert 3 not in parts

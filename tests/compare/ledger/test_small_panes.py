@@ -69,8 +69,8 @@ def test_what_late_labels_cost_goes_by_their_number() -> None:
     one, before = Traffic(1, 2), ledger.nbytes
     ledger.observe(*one.part(np.arange(1)), 1)
     whole = ledger.nbytes - before  # sums of a look
-    assert late_bytes(1_000, 1_000) < whole / 30
-    assert late_bytes(1_000, 100) < whole / 30
+    assert late_bytes(1_000, 1_000) < whole / 20
+    assert late_bytes(1_000, 100) < whole / 20
     assert late_bytes(5_000, 5) < 1.01 * whole * 5 / 5_000 + 50  # 50: codes
 
 
