@@ -115,7 +115,7 @@ class PackedParts(MutableMapping[int, ByKind]):
 
 def saved(matrix: Matrix) -> dict[str, Any]:
     """Returns a copy without its zeros, for `restored`."""
-    sums = SparseVector.of_dense(matrix.reshape(-1))
+    sums = _cells(matrix)
     return {"shape": list(matrix.shape), "cells": sums.cells, "values": sums.values}
 
 
@@ -131,5 +131,12 @@ def _packed(kept: Matrix | _Packed) -> Matrix | _Packed:
     """Without the zeros, unless that takes more than it saves."""
     if isinstance(kept, _Packed):
         return kept
-    packed = _Packed(SparseVector.of_dense(kept.reshape(-1)), (kept.shape[0], kept.shape[1]))
+    packed = _Packed(_cells(kept), (kept.shape[0], kept.shape[1]))
     return packed if packed.nbytes < kept.nbytes else kept
+
+
+def _cells(matrix: Matrix) -> SparseVector:
+    """Without a kernel (`SparseVector.of_dense`), which the first late label would have to wait for."""
+    values = matrix.reshape(-1)
+    cells = np.flatnonzero(values)
+    return SparseVector(cells, values[cells])
