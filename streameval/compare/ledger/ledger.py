@@ -15,7 +15,7 @@ corrections do not affect them. While a pane is waiting, its impressions are in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from streameval.compare.ledger.due import DuePanes
 from streameval.compare.ledger.exposure import EXPOSED, weight_codes
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Key, Numbering, TrafficPart
 from streameval.compare.ledger.open_scores import OpenScores
+from streameval.compare.ledger.packed import PackedSums, restored, saved
 from streameval.compare.ledger.parts import PartSums, grown
 from streameval.compare.ledger.pieces import NO_PIECES, PieceScores, RowPieces, StratumCurves
 from streameval.compare.ledger.placements import APART, ScoreCodes, place
@@ -90,7 +91,7 @@ class Ledger:
         defer = -(-horizon // pane)  # panes after which late labels count
         self._due = DuePanes(defer)
         # by pane, late ones separately; those apart are in their own sums only (see `_with_apart`)
-        self._waiting: tuple[dict[int, Matrix], dict[int, Matrix]] = ({}, {})
+        self._waiting: tuple[dict[int, Matrix], PackedSums] = ({}, PackedSums())
         self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
         self.open = OpenScores()  # scores of evaluated panes, to be placed with their stratum
@@ -281,7 +282,8 @@ class Ledger:
     @property
     def nbytes(self) -> int:
         """Total size in bytes."""
-        sums = sum(matrix.nbytes for matrix in self._matrices())
+        on_time, late = self._waiting
+        sums = late.nbytes + sum(matrix.nbytes for kept in (on_time, self._segments) for matrix in kept.values())
         codes = self._waiting_codes.nbytes + self.open.nbytes
         users = 0 if self._cap is None else self._cap.nbytes
         return sums + self.parts.nbytes + codes + users + self._numbers.nbytes
@@ -294,9 +296,9 @@ class Ledger:
             **self._numbers.state(),
             "pieces": self.pieces.state(),
             "waiting": [
-                [late, pane, self._with_apart(matrix.copy(), np.add)]
+                [late, pane, saved(self._with_apart(self._waiting[late][pane].copy(), np.add))]
                 for late in (0, 1)
-                for pane, matrix in sorted(self._waiting[late].items())
+                for pane in sorted(self._waiting[late])
             ],
             "waiting_codes": self._waiting_codes.state(),
             "open": self.open.state(),
@@ -322,7 +324,7 @@ class Ledger:
         self._numbers.restore(rows, state["part_names"], part)
         pieces = state.get("pieces", [])  # older checkpoints have none
         for late, pane, matrix in state["waiting"]:
-            fitted = self._with_apart(self.pieces.fitted(matrix, pieces, self._core), np.subtract)
+            fitted = self._with_apart(self.pieces.fitted(restored(matrix), pieces, self._core), np.subtract)
             look = self._looks.of(pane)  # older checkpoints have every pane
             if look not in self._waiting[late]:
                 self._due.add(look, late)
@@ -355,12 +357,10 @@ class Ledger:
 
     def _make_room(self) -> None:
         """Frees the numbers of rows and parts that are no longer used."""
-        coded = self._waiting_codes.rows() | set(self.open.rows())
-        rows = [
-            i
-            for i, key in enumerate(self._numbers.rows)
-            if key[0] >= 0 and (i in coded or _is_used(self._matrices(), i))
-        ]
+        used = self._waiting_codes.rows() | set(self.open.rows())
+        for matrix in self._matrices():
+            used.update(np.flatnonzero(matrix.any(axis=1)).tolist())
+        rows = [i for i, key in enumerate(self._numbers.rows) if key[0] >= 0 and i in used]
         if len(rows) == len(self._numbers.rows):
             return
         code = np.full(len(self._numbers.rows), -1, np.int64)
@@ -383,12 +383,8 @@ class Ledger:
         }
 
     @staticmethod
-    def _matrix(kept: dict[int, Matrix], number: int, rows: int, width: int) -> Matrix:
+    def _matrix(kept: MutableMapping[int, Matrix], number: int, rows: int, width: int) -> Matrix:
         matrix = kept.get(number)
         if matrix is None or len(matrix) < rows:
             matrix = kept[number] = np.zeros((rows, width), np.int64) if matrix is None else grown(matrix, rows)
         return matrix
-
-
-def _is_used(matrices: Iterator[Matrix], row: int) -> bool:
-    return any(row < len(matrix) and matrix[row].any() for matrix in matrices)

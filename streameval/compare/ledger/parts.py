@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.exposure import EXPOSED
 from streameval.compare.ledger.numbering import LEVELS, PAIRS, SERVED, Numbering, TrafficPart
+from streameval.compare.ledger.packed import ByKind, PackedParts, restored, saved
 from streameval.compare.ledger.sums import LEVEL_WIDTH, PART_WIDTH, SERVED_WIDTH, WIDTH, Matrix
 
 Value = tuple[int, int]  # (dimension, value) of a part
 ServedSums = tuple[list[Value], dict[int, Matrix]]  # K values, and their sums [K, width] by segment
 _WIDTHS = (PART_WIDTH, SERVED_WIDTH, LEVEL_WIDTH)
-ByKind = tuple[Matrix, Matrix, Matrix]  # by number of the part, for each of the three kinds
 _EMPTY: ByKind = (
     np.zeros((0, PART_WIDTH), np.int64),
     np.zeros((0, SERVED_WIDTH), np.int64),
@@ -28,7 +28,7 @@ class PartSums:
 
     def __init__(self, numbers: Numbering) -> None:
         self._numbers = numbers
-        self._waiting: tuple[dict[int, ByKind], dict[int, ByKind]] = ({}, {})  # by pane, late ones separately
+        self._waiting: tuple[dict[int, ByKind], PackedParts] = ({}, PackedParts())  # by pane, late ones separately
         self._segments: dict[int, ByKind] = {}  # by first pane
 
     def of_pane(self, pane: int, late: int) -> ByKind:
@@ -95,7 +95,10 @@ class PartSums:
     @property
     def nbytes(self) -> int:
         """Size of the sums in bytes."""
-        return sum(matrix.nbytes for kept in self._kept() for parts in kept.values() for matrix in parts)
+        on_time, late = self._waiting
+        return late.nbytes + sum(
+            matrix.nbytes for kept in (on_time, self._segments) for parts in kept.values() for matrix in parts
+        )
 
     # -- forgetting ----------------------------------------------------------------------------------------------
 
@@ -126,34 +129,37 @@ class PartSums:
         """Returns everything, for `restore`."""
         return {
             "waiting_parts": [
-                [late, pane, *(matrix.copy() for matrix in parts)]
+                [late, pane, *map(saved, self._waiting[late][pane])]
                 for late in (0, 1)
-                for pane, parts in sorted(self._waiting[late].items())
+                for pane in sorted(self._waiting[late])
             ],
             "parts": [[pane, *(matrix.copy() for matrix in parts)] for pane, parts in sorted(self._segments.items())],
         }
 
     def restore(self, state: Mapping[str, Any], look_of: Callable[[int], int]) -> None:
         """Restores what `state` returned. `look_of`: see `LookPanes.of`; older checkpoints have every pane."""
-        for late, pane, a, b, c in state["waiting_parts"]:
+        for late, pane, *parts in state["waiting_parts"]:
+            a, b, c = map(restored, parts)
             kept, look = self._waiting[late], look_of(pane)
             if look in kept:
                 self._add(kept, look, (a, b, c))
             else:
-                kept[look] = a.copy(), b.copy(), c.copy()
+                kept[look] = a, b, c
         self._segments = {pane: (a.copy(), b.copy(), c.copy()) for pane, a, b, c in state["parts"]}
 
-    def _kept(self) -> tuple[dict[int, ByKind], ...]:
+    def _kept(self) -> tuple[MutableMapping[int, ByKind], ...]:
         return (*self._waiting, self._segments)
 
-    def _add(self, kept: dict[int, ByKind], number: int, gained: ByKind) -> None:
+    def _add(self, kept: MutableMapping[int, ByKind], number: int, gained: ByKind) -> None:
         for whole, some in zip(self._room(kept, number), gained, strict=True):
             whole[: len(some)] += some
 
-    def _room(self, kept: dict[int, ByKind], number: int) -> ByKind:
+    def _room(self, kept: MutableMapping[int, ByKind], number: int) -> ByKind:
         n, m, k = map(len, self._numbers.parts)
-        have = kept.get(number, _EMPTY)
-        if number not in kept or (len(have[0]), len(have[1]), len(have[2])) != (n, m, k):
+        have = kept.get(number)
+        if have is None:
+            have = kept[number] = _EMPTY
+        if (len(have[0]), len(have[1]), len(have[2])) != (n, m, k):
             have = kept[number] = grown(have[0], n), grown(have[1], m), grown(have[2], k)
         return have
 
