@@ -24,6 +24,7 @@ from typing import Any
 
 from numba.core import event as events
 
+from streameval.process.kernel_place import go_on_when_full
 from streameval.process.signatures import Text, from_json, to_json
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self.begun = False  # there are more than a few to compile
 
     def __enter__(self) -> Compiling:
+        go_on_when_full()
         events.register("numba:compile", self)
         return self
 

@@ -94,6 +94,8 @@ class HealthJudge:
             early = sum(part.count("early_clicks") for part in parts)
             if early:
                 reason += f"; {early} are dated before their impression by more than join.allowed_lateness: do the clocks agree?"
+            if source.refused >= join_panes.MIN_CLICKS:
+                reason += f"; {source.refused} events were rejected, which may include their impressions: see the dead letters"
         elif now is not None and not never:
             reason = now
         elif (conflicting := self._conflicting(parts)) is not None:
@@ -150,7 +152,10 @@ class HealthJudge:
         matured, clicks = (sum(part.total(column) for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
         return matured > 0 and clicks == 0
 
-    def _silent(self, parts: Sequence[Joined], end: int, source: SourceSeen) -> list[tuple[int, int, str]]:
+    def _silent(
+        self, parts: Sequence[Joined], end: int, source: SourceSeen, alone: int | None = None
+    ) -> list[tuple[int, int, str]]:
+        """Stretches of panes without any click; `alone`: the number of the only partition, if there are others."""
         matured, clicks = _by_pane(parts, end)
         total, clicked = (sum(part.total(column) for part in parts) for column in (PANE_MATURED, PANE_CLICKS))
         ctr = clicked / total if total else 0.0
@@ -170,7 +175,8 @@ class HealthJudge:
                 if ctr * shown >= join_panes.SILENT_CLICKS:
                     out.append((first, pane, f"no clicks for {length}, where about {ctr * shown:.0f} were expected"))
                 elif score * shown >= join_panes.UNHEARD_CLICKS:
-                    out.append((first, pane, _unheard(parts, source.clicks_from, length, score * shown)))
+                    clicks_from = repr(source.clicks_from) + ("" if alone is None else f" [{alone}]")
+                    out.append((first, pane, _unheard(parts, clicks_from, length, score * shown)))
             first, shown = None, 0
         return out
 
@@ -181,7 +187,7 @@ class HealthJudge:
         found = [
             (first, last, f"partition {part.partition}: {why}")
             for part in parts
-            for first, last, why in self._silent([part], end, source)
+            for first, last, why in self._silent([part], end, source, part.partition)
             if not any(start <= first and last <= stop for start, stop, _ in together)
         ]
         return sorted(found, key=lambda one: one[1])
@@ -197,7 +203,7 @@ def _unheard(parts: Sequence[Joined], clicks_from: str, length: str, predicted: 
     reason = f"no clicks for {length}, where the scores predict about {predicted:.0f}"
     if any(part.count("clicks") for part in parts):
         return reason
-    return f"{reason}: no click has ever been read from {clicks_from!r}; is that where clicks are written to?"
+    return f"{reason}: no click has ever been read from {clicks_from}; is that where clicks are written to?"
 
 
 def _by_pane(parts: Sequence[Joined], end: int) -> tuple[dict[int, int], dict[int, int]]:

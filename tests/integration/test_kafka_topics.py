@@ -17,6 +17,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.kafka.reader import QUIET
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import SourceError
+from tests.integration.conftest import launch
 
 pytestmark = pytest.mark.kafka
 PATIENCE = 180.0  # seconds, on a slow machine
@@ -158,6 +159,24 @@ def test_a_topic_made_anew_while_it_is_read_is_read_from_its_beginning(real_lab,
     real_lab.write(real_lab.impressions, impressions(115, 1))
     poll_until([source], arrived, lambda: arrived.impressions[0][-1] == 115)
     assert source.recreated() == {real_lab.impressions: 1}
+
+
+def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, laboratory, impressions, clicks, drain):
+    """The old topic's leader has an epoch above 0 then, and the new one's has not."""
+    lab = laboratory(launch("start", str(own_kafka)), client)
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    launch("stop", str(own_kafka))
+    launch("start", str(own_kafka))
+    lab.write(lab.impressions, impressions(0, 3))
+    lab.write(lab.clicks, clicks(0, 1))
+    source = lab.source(settings(lab))
+    arrived = drain(source, 4)
+    make_anew(lab, lab.impressions)
+    write(lab, lab.impressions, impressions(100, 3), 0)
+    poll_until([source], arrived, lambda: {100, 101, 102} <= set(arrived.impressions[0]))
+    assert source.recreated() == {lab.impressions: 1}
+    write(lab, lab.clicks, clicks(100, 1), 0)
+    poll_until([source], arrived, lambda: arrived.offsets().get((lab.clicks, 0)) == 2)
 
 
 def test_a_topic_that_is_away_for_long_is_waited_for(real_lab, impressions, clicks, drain):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,6 +178,7 @@ def test_a_partition_whose_clicks_do_not_come_is_not_hidden_by_the_others(since:
         return isinstance(event, Shown) or event.ts < BASE + since or hash_of(user[event.id]) % 4 != 2
 
     pipeline = make_pipeline()
+    pipeline.inputs = ("shown", "taps")
     for start in range(0, len(events), 500):
         for p in range(4):
             mine = [e for e in events[start : start + 500] if hash_of(user[e.id]) % 4 == p and taken(e)]
@@ -184,6 +186,7 @@ def test_a_partition_whose_clicks_do_not_come_is_not_hidden_by_the_others(since:
                 pipeline.take(make_batch(mine, pipeline.catalog, p))
     snapshot = readers_see(pipeline)
     assert snapshot.join.reason.startswith("partition 2: no clicks for ")
+    assert ("no click has ever been read from 'taps' [2]" in snapshot.join.reason) is (since == 0)
     assert all(result(snapshot, window).reliable_reason == snapshot.join.reason for window in ("5m", "1h", "all"))
     assert feed(make_pipeline(), events, 500, partitions=4).join.reliable
 
@@ -222,7 +225,18 @@ def test_clicks_that_find_no_impression_make_the_results_unreliable() -> None:
     snapshot = feed(make_pipeline(), events, 500)
     assert not snapshot.join.reliable
     assert "matched an impression" in snapshot.join.reason
+    assert "rejected" not in snapshot.join.reason
     assert snapshot.events["unmatched_clicks"] > 100
+
+
+def test_clicks_on_impressions_that_were_rejected_are_not_a_riddle() -> None:
+    """As when one producer of many writes `pclick` as a text."""
+    events = [e for e in traffic(seed=4) if isinstance(e, Tap) or hash_of(e.id) % 4]
+    pipeline = make_pipeline()
+    first = make_batch(events[:500], pipeline.catalog)
+    pipeline.take(replace(first, invalid={"wrong_type": 700}))
+    reason = feed(pipeline, events[500:], 500).join.reason or ""
+    assert "matched an impression; 700 events were rejected, which may include their impressions" in reason
 
 
 def test_a_new_version_starts_from_nothing() -> None:

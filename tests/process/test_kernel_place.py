@@ -66,3 +66,37 @@ def test_without_any_folder_the_error_names_the_variable(nowhere: Path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", "/dev/null")
     with pytest.raises(OSError, match=r"set NUMBA_CACHE_DIR to one"):
         ensure_place(nowhere)
+
+
+_FULL = """
+import errno, os, pathlib
+import numba.core.caching as caching
+from streameval.process.compiling import Compiling
+
+def full(self, name, data):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+caching.IndexDataCacheFile._save_data = full
+import numba
+
+@numba.njit(cache=True)
+def kernel(of):
+    return of + 1
+
+with Compiling([]):
+    print(kernel(1))
+print(kernel(1.5))
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_for_which_the_disk_has_no_room_is_used_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(_FULL)
+    done = subprocess.run(
+        [sys.executable, "-c", "import kernels"], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "2.5"]
+    assert "__pycache__: compiled kernels cannot be stored: No space left on device" in done.stderr
+    assert "NUMBA_CACHE_DIR" in done.stderr

@@ -39,6 +39,7 @@ from streameval.sources.kafka.member import whole
 from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
+from streameval.sources.kafka.recreated import Unheard
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -71,7 +72,8 @@ class ConfluentReader(GroupReader):
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
-        self._consumer = make_client(Consumer, with_oauth(options, settings.oauth), settings.client_options)
+        self._options, self._unheard = with_oauth(options, settings.oauth), Unheard()
+        self._consumer = make_client(Consumer, self._options, settings.client_options)
 
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:
         counts = {}
@@ -93,6 +95,9 @@ class ConfluentReader(GroupReader):
     ) -> None:
         session_ms = float(self._settings.client_options.get("session.timeout.ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
+        self._subscribe()
+
+    def _subscribe(self) -> None:
         self._consumer.subscribe(
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -101,6 +106,7 @@ class ConfluentReader(GroupReader):
         member = self._of_group
         received = self._receive(timeout, max_messages)
         found, events = received.runs(), received.events
+        heard = {run.place for run in found} | {(e.topic(), e.partition()) for e in events if is_end(e.error())}
         if member.doubtful and member.open:
             self._make_sure()
             found, events = [], []  # read again if we are still a member
@@ -111,7 +117,17 @@ class ConfluentReader(GroupReader):
         for message in events:
             self._on_event(message)
         self._after_delivery()
+        if late := self._unheard.overdue(self.recreated, member.open - self._paused, heard):
+            log.warning("kafka: recreated topics are not read: %s; joining the group anew", sorted(late))
+            self._renew()
         return runs
+
+    def _renew(self) -> None:
+        """Goes on with a new client (see `Unheard`); to the group and the owner, this is a rebalance."""
+        self._consumer.close()
+        self._commits, self._granted, self._reading = 0, frozenset(), frozenset()
+        self._consumer = make_client(Consumer, self._options, self._settings.client_options)
+        self._subscribe()
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
