@@ -46,8 +46,8 @@ def test_every_world_has_a_plausible_ctr_and_scores_that_rank(world: str) -> Non
     for p in s.pclick:
         assert roc_auc_score(s.clicked, p) > 0.6
     assert 0 < s.deploy - s.ts[0] <= DAY
-    # what a version knows by luck about the one user with most of the traffic is a harm
-    assert abs(harm(s.pclick, s.truth)) < (0.01 if slower.robots > 1 else 0.05)
+    # what a version knows by luck about the one user with most of the traffic, or the four with half of the clicks, is a harm
+    assert abs(harm(s.pclick, s.truth)) < (0.01 if slower.robots > 4 else 0.05)
 
 
 def test_one_seed_is_one_stream_and_another_is_another() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -16,6 +17,7 @@ from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.kafka.reader import QUIET
 from streameval.sources.kafka.source import KafkaSource
+from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import SourceError
 from tests.integration.conftest import launch
 
@@ -177,6 +179,27 @@ def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, l
     assert source.recreated() == {lab.impressions: 1}
     write(lab, lab.clicks, clicks(100, 1), 0)
     poll_until([source], arrived, lambda: arrived.offsets().get((lab.clicks, 0)) == 2)
+
+
+@pytest.mark.parametrize("client", ["kafka-python"])
+def test_a_recreated_topic_that_its_client_takes_for_a_shorter_log_is_read(
+    own_kafka, laboratory, impressions, clicks, drain, monkeypatch, client
+):
+    """As above, where the client asks for the topics before we do."""
+    rarely = partial(TopicWatch, interval=60.0)
+    monkeypatch.setattr("streameval.sources.kafka.source.TopicWatch", rarely)
+    lab = laboratory(launch("start", str(own_kafka)), client)
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    launch("stop", str(own_kafka))
+    launch("start", str(own_kafka))
+    lab.write(lab.impressions, impressions(0, 3))
+    lab.write(lab.clicks, clicks(0, 1))
+    source = lab.source(settings(lab))
+    arrived = drain(source, 4)
+    make_anew(lab, lab.impressions)
+    write(lab, lab.impressions, impressions(100, 3), 0)
+    poll_until([source], arrived, lambda: {100, 101, 102} <= set(arrived.impressions[0]))
+    assert source.recreated() == {lab.impressions: 1}
 
 
 def test_a_topic_that_is_away_for_long_is_waited_for(real_lab, impressions, clicks, drain):

@@ -208,7 +208,12 @@ class KafkaPythonReader(GroupReader):
             self._gaps |= {(p.topic, p.partition) for p in error.args[0]}
             return
         except kafka_errors.LogTruncationError as error:
-            raise truncated(error) from None
+            self._gaps |= member.find_recreated(self._topics_now() or {})
+            shorter = {(p.topic, p.partition) for p in error.divergent_offsets}
+            # to a client that remembers an epoch of the old one, a recreated topic is a shorter log
+            if any(place not in self._gaps and not self._is_deleted(place[0]) for place in shorter):
+                raise truncated(error) from None
+            return
         except HOPELESS as error:
             if isinstance(error, kafka_errors.FencedInstanceIdError):
                 member.lose(member.assignment)
