@@ -163,9 +163,10 @@ def test_a_topic_made_anew_while_it_is_read_is_read_from_its_beginning(real_lab,
     assert source.recreated() == {real_lab.impressions: 1}
 
 
-def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, laboratory, impressions, clicks, drain):
-    """The old topic's leader has an epoch above 0 then, and the new one's has not."""
-    lab = laboratory(launch("start", str(own_kafka)), client)
+def read_anew(lab, own_kafka, impressions, clicks, drain):
+    """A topic made anew after its broker had restarted is read: the old one's leader has an epoch above 0 then, and the new
+    one's has not. Returns (the source, what arrived).
+    """
     lab.create(lab.impressions, lab.clicks, partitions=1)
     launch("stop", str(own_kafka))
     launch("start", str(own_kafka))
@@ -177,6 +178,12 @@ def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, l
     write(lab, lab.impressions, impressions(100, 3), 0)
     poll_until([source], arrived, lambda: {100, 101, 102} <= set(arrived.impressions[0]))
     assert source.recreated() == {lab.impressions: 1}
+    return source, arrived
+
+
+def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, laboratory, impressions, clicks, drain):
+    lab = laboratory(launch("start", str(own_kafka)), client)
+    source, arrived = read_anew(lab, own_kafka, impressions, clicks, drain)
     write(lab, lab.clicks, clicks(100, 1), 0)
     poll_until([source], arrived, lambda: arrived.offsets().get((lab.clicks, 0)) == 2)
 
@@ -185,21 +192,10 @@ def test_a_topic_made_anew_after_a_broker_restarted_is_read(client, own_kafka, l
 def test_a_recreated_topic_that_its_client_takes_for_a_shorter_log_is_read(
     own_kafka, laboratory, impressions, clicks, drain, monkeypatch, client
 ):
-    """As above, where the client asks for the topics before we do."""
-    rarely = partial(TopicWatch, interval=60.0)
-    monkeypatch.setattr("streameval.sources.kafka.source.TopicWatch", rarely)
+    """Where the client asks for the topics before we do."""
+    monkeypatch.setattr("streameval.sources.kafka.source.TopicWatch", partial(TopicWatch, interval=60.0))
     lab = laboratory(launch("start", str(own_kafka)), client)
-    lab.create(lab.impressions, lab.clicks, partitions=1)
-    launch("stop", str(own_kafka))
-    launch("start", str(own_kafka))
-    lab.write(lab.impressions, impressions(0, 3))
-    lab.write(lab.clicks, clicks(0, 1))
-    source = lab.source(settings(lab))
-    arrived = drain(source, 4)
-    make_anew(lab, lab.impressions)
-    write(lab, lab.impressions, impressions(100, 3), 0)
-    poll_until([source], arrived, lambda: {100, 101, 102} <= set(arrived.impressions[0]))
-    assert source.recreated() == {lab.impressions: 1}
+    read_anew(lab, own_kafka, impressions, clicks, drain)
 
 
 def test_a_topic_that_is_away_for_long_is_waited_for(real_lab, impressions, clicks, drain):
