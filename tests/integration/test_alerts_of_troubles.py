@@ -5,12 +5,14 @@ What test_alerts.py tells of deploys and drift is not here; nor are alerts that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import shutil
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +114,16 @@ def trouble(traffic: Traffic, luck: random.Random) -> None:
         traffic.junk()
 
 
+def lose(store: Path) -> None:
+    """The store's disk is gone: a file is in its place. The monitor goes on writing meanwhile, and may make its folder anew."""
+    while not store.is_file():
+        gone = store.with_name(f"gone-{uuid.uuid4().hex}")
+        store.rename(gone)
+        with contextlib.suppress(FileExistsError):
+            store.open("x").close()
+        shutil.rmtree(gone)
+
+
 @pytest.fixture(scope="module")
 def seen(real_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Run, Run]]:
     """Prometheus, the monitor in trouble and the one that is well, once all of the trouble has come."""
@@ -139,10 +151,9 @@ def seen(real_kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 ill.tap()
                 well.tap()
                 writer.flush()
-                if not broken and now > begin + SECONDS / 3:  # the store's disk is gone
+                if not broken and now > begin + SECONDS / 3:
                     broken = True
-                    shutil.rmtree(folder / names[0])
-                    (folder / names[0]).write_text("no folder")
+                    lose(folder / names[0])
                 time.sleep(max(0.0, 0.05 - (time.time() - now)))
             yield watch, one, other
     writer.close()
