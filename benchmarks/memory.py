@@ -45,8 +45,7 @@ def main() -> None:
     slices = sum(board.slices.get(n).nbytes for n in board.slices.numbers()) / panes / 24
     print("| what | measured | limit |")
     print("|---|---|---|")
-    print(f"| 1,000,000 users x {impressions // 1_000_000} impressions | {total / 1e6:.0f} MB | 500 MB |")
-    print(f"| a user of 20 impressions | {total / 1e6:.0f} bytes | |")
+    print(f"| 1,000,000 users x {impressions // 1_000_000} impressions | {total / 1e6:.0f} MB | 200 MB |")
     print(f"| a pending or correctable impression, indexes included | {joiner.nbytes / rows:.0f} bytes | ~64 |")
     print(f"| a version's pane, {events.n / 180:.0f} impressions | {overall / 1e3:.1f} kB | |")
     print(f"| a (version x slice) pane, {events.n / 180 / 12:.0f} impressions | {slices / 1e3:.1f} kB | |")

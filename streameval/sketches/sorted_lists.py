@@ -24,7 +24,7 @@ class Lists(NamedTuple):
     `free`: by size class the first free block, whose first cell holds the offset of the next one, up to `NONE`.
     """
 
-    offset: NDArray[np.int64]
+    offset: NDArray[np.uint32]
     length: NDArray[np.int32]
     capacity: NDArray[np.int32]
     free: NDArray[np.int64]
@@ -285,18 +285,27 @@ def extend(
 
 
 @numba.njit(cache=True, nogil=True)
+def fit(lists: Lists) -> None:
+    """Lets every list have the smallest block that holds it; to be followed by `compact`, for the rest of its block is lost."""
+    for slot in range(lists.length.size):
+        n = lists.length[slot]
+        lists.capacity[slot] = room(size_class(n)) if n else 0
+
+
+@numba.njit(cache=True, nogil=True)
 def compact(lists: Lists, out: NDArray[np.uint32], many: NDArray[np.uint32]) -> int:
-    """Writes all lists to `out`, and their copies to `many`, without gaps in slot order; returns the cells used."""
+    """Moves all blocks to `out`, and their copies to `many`, one behind the other; returns the cells used. No block is free."""
     used = 0
     for slot in range(lists.offset.size):
-        n = lists.length[slot]
-        for i in range(n):
-            out[used + i] = lists.arena[lists.offset[slot] + i]
-            if lists.copies.size > 0:
-                many[used + i] = lists.copies[lists.offset[slot] + i]
+        old = lists.offset[slot]
+        for i in range(lists.length[slot]):
+            out[used + i] = lists.arena[old + i]
+        if lists.copies.size > 0:
+            for i in range(lists.length[slot]):
+                many[used + i] = lists.copies[old + i]
         lists.offset[slot] = used
-        lists.capacity[slot] = room(size_class(n)) if n else 0
         used += lists.capacity[slot]
+    lists.free[:] = NONE
     return used
 
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streameval.sketches.codec import CodecError, decode, encode
+from streameval.sketches.directory import Directory
 from streameval.sketches.grid import score_keys
 from streameval.sketches.laws import check_sketch
 from streameval.sketches.layout import Layout, Moments, read_buckets, read_histogram
 from streameval.sketches.ranks import GroupRanks
-from streameval.sketches.sorted_lists import entries
+from streameval.sketches.sorted_lists import ENTRY, NO_COPIES, SLOT, entries
 from streameval.sketches.sparse import SparseVector
 from streameval.sketches.weightings import worths
 from streameval.testing import sketched
@@ -130,6 +131,48 @@ def test_ranks_forget_retracted_entries_bit_by_bit(stream: list, gone: list[bool
     )  # fmt: skip
     for name, column in direct.columns().items():
         assert np.array_equal(roundabout.columns()[name], column), name
+
+
+@pytest.mark.parametrize("with_copies", [False, True])
+def test_lists_that_shrink_and_grow_while_their_arena_is_compacted_are_those_of_what_is_left(with_copies: bool) -> None:
+    rng = np.random.default_rng(5)
+    ranks = GroupRanks(with_copies=with_copies)
+    there = np.empty(0, np.uint64)
+    for turn in range(60):
+        users = rng.integers(0, 40, 400 if turn % 7 else 4_000).astype(np.int32)
+        new = np.sort(
+            entries(users, score_keys(rng.random(users.size)), rng.integers(0, 2, users.size).astype(np.int8))
+        )
+        gone = rng.random(there.size) < (0.9 if turn % 7 == 1 else 0.1)
+        old = there[gone]
+        copies = (np.ones(new.size, np.uint32), np.ones(old.size, np.uint32)) if with_copies else (NO_COPIES, NO_COPIES)
+        ranks.apply(new, old, 40, copies=copies)
+        there = np.sort(np.concatenate((there[~gone], new)))
+    for user in range(40):
+        assert ranks.snapshot(user).tolist() == (there[there >> SLOT == user] & ENTRY).tolist()
+    direct = GroupRanks()
+    direct.apply(there, NONE, 40)
+    assert ranks.terms() == direct.terms()
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["each user's n-th before any user's next", "in any order"])
+def test_a_user_of_20_impressions_takes_at_most_200_bytes_when_no_user_comes_later_to_use_what_its_list_outgrew(
+    together: bool,
+) -> None:
+    rng = np.random.default_rng(6)
+    count, each = 20_000, 20
+    order = np.concatenate([rng.permutation(count) for _ in range(each)])
+    users = (order if together else rng.permutation(order)).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    directory, ranks, most = Directory(), GroupRanks(), 0.0
+    for part in np.array_split(users, 400):
+        labels = (rng.random(part.size) < 0.1).astype(np.int8)
+        ranks.apply(
+            np.sort(entries(directory.slots(part), score_keys(rng.random(part.size)), labels)), NONE, len(directory)
+        )
+        if ranks.impressions > 15 * count:
+            most = max(most, (ranks.nbytes + directory.nbytes) / count)
+    assert ranks.impressions == count * each
+    assert most <= 200
 
 
 def test_retracting_what_was_never_added_is_an_error_not_a_silent_drift() -> None:
