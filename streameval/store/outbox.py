@@ -25,7 +25,7 @@ from typing import Any
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.notified import Told, Untold
-from streameval.store.errors import StoreError, warn_if_empty
+from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
 
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
@@ -119,6 +119,8 @@ class Outbox:
                 check_same_thread=False,
             )
             self._begin()
+            if self._path is not None:
+                check_writable(self._path)
 
     @property
     def durable(self) -> bool:
@@ -343,8 +345,10 @@ class Outbox:
             fix = "check the disk of store.path"
             if "malformed" in str(error) or "not a database" in str(error):
                 fix = "put a good copy in its place, or move it away: what waits in it is not sent then, and sinks get their panes again"
-            elif "readonly" in str(error) or "unable to open" in str(error):
-                fix = "check the file, its folder and their permissions"
+            elif self._path and (
+                isinstance(error, PermissionError) or "readonly" in str(error) or "unable to open" in str(error)
+            ):
+                fix = barred(self._path)
             raise StoreError(f"{self._path or 'outbox'}: {error}; {fix}") from error
 
 
