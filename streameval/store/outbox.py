@@ -26,6 +26,7 @@ from typing import Any
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.notified import Told, Untold
 from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
+from streameval.store.thread import WorkThread
 
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
@@ -33,6 +34,7 @@ MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped,
 MOST_KEYS = 100_000  # changes that are remembered; comparisons on record have at most 6,400
 MOST_TOLD = 50_000  # newest entries of who was notified, or why nobody was, that are returned
 _BUSY_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0  # two writes of a slow disk
 
 _TABLES = """
 CREATE TABLE changes (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, comparison TEXT NOT NULL, body TEXT NOT NULL);
@@ -298,7 +300,12 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """No more calls."""
+        """No more calls. Does not wait for a disk that hangs: what was acknowledged is on it, the rest is found again."""
+        closing = WorkThread("outbox")
+        closing.submit(self._close)
+        closing.close(_CLOSE_SECONDS)
+
+    def _close(self) -> None:
         with self._lock:
             self._db.close()
             if self._lease is not None:
