@@ -25,7 +25,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import helped, ready_to_read
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
-from streameval.loop.unread import Unread
+from streameval.loop.silent_places import SilentPlaces
 from streameval.loop.warmup import first_batch, warm_up
 from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
@@ -69,7 +69,7 @@ class Loop:
     outlets: Outlets | None = None
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
-    _unread: Unread = field(default_factory=Unread, init=False)
+    _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
     _read_since: float = 0.0  # s
 
     def run(self, stop: threading.Event) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 
 from streameval.sources.protocol import Place
 
-PATIENCE = 15.0  # seconds; a leader election takes less
+SILENT_SECONDS = 15.0  # seconds; a leader election takes less
 
 
-class Unread:
+class SilentPlaces:
     """When something was last read of each place, or nothing was left to read."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Unread:
         self._good.update(dict.fromkeys(places, now))
 
     def places(self, ours: Collection[Place], at_end: Collection[Place], now: float) -> tuple[Place, ...]:
-        """Those of our places that have not been read for `PATIENCE` seconds, nor known to be at their end."""
+        """Those of our places that have not been read for `SILENT_SECONDS` seconds, nor known to be at their end."""
         known = self._good
         self._good = {place: now if place in at_end else known.get(place, now) for place in ours}
-        return tuple(sorted(place for place, good in self._good.items() if now - good > PATIENCE))
+        return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))
