@@ -25,6 +25,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import helped, ready_to_read
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
+from streameval.loop.silent_places import SilentPlaces
 from streameval.loop.warmup import first_batch, warm_up
 from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
@@ -68,6 +69,7 @@ class Loop:
     outlets: Outlets | None = None
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
+    _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
     _read_since: float = 0.0  # s
 
     def run(self, stop: threading.Event) -> None:
@@ -103,6 +105,7 @@ class Loop:
             self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
             self.pipeline.take(batch)
             self._commits.counted(batch.offsets)
+            self._unread.heard(batch.offsets, time.monotonic())
             self._pace.count(len(batch))
         self._read_since = time.perf_counter()
 
@@ -117,7 +120,10 @@ class Loop:
             partition in self.pipeline.partitions or (impressions, partition) in at_end
             for partition in source.partitions()
         )
+        places = [(name, partition) for name in source.inputs for partition in source.partitions()]
+        unread = self._unread.places(places, at_end, time.monotonic())
         around = Surroundings(
+            unread=unread,
             lag=dict(lag),
             lost=dict(source.lost()),
             empty_offsets=dict(source.empty()),
@@ -127,7 +133,7 @@ class Loop:
             ready={
                 "broker": source.connected(),
                 "assigned": assigned,
-                "caught_up": assigned and _caught_up(lag),
+                "caught_up": assigned and not unread and _caught_up(lag),
                 "topics": not unpaired and not source.missing(),
             },
             checkpoints=None if self.keeper is None else self.keeper.state(),

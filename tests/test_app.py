@@ -18,6 +18,7 @@ from streameval.compare.ledger.ledger import MANY_PANES
 from streameval.events.batch import Batch, Catalog
 from streameval.loop.partition import Partition
 from streameval.loop.pipeline import Pipeline
+from streameval.server.api.overview import degraded
 from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.protocol import SourceError
@@ -144,3 +145,23 @@ def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: py
     loop.publish()
     assert looked
     assert all(partitions == [0, 1] for partitions in looked), looked
+
+
+def test_an_input_that_nothing_comes_from_before_its_end_is_not_caught_up_with(monkeypatch) -> None:
+    loop = loop_over([batch(0), batch(1)])
+    loop.source.inputs = ("impressions", "clicks")
+    at_end = {("impressions", 0)}
+    loop.source.caught_up = lambda: frozenset(at_end)  # the clicks' leader is gone, so their lag is not known either
+    now = [1000.0]
+    monkeypatch.setattr(app.time, "monotonic", lambda: now[0])
+    for seconds, caught_up in ((0.0, True), (14.0, True), (16.0, False)):
+        now[0] = 1000.0 + seconds
+        loop.publish()
+        assert loop.publisher.latest().ready["caught_up"] is caught_up, seconds
+    assert loop.publisher.latest().unread == (("clicks", 0),)
+    assert degraded(loop.publisher.latest()) == [
+        "kafka: nothing comes from clicks [0], and no broker says that this is its end; has it a leader?"
+    ]
+    at_end.add(("clicks", 0))
+    loop.publish()
+    assert (loop.publisher.latest().ready["caught_up"], loop.publisher.latest().unread) == (True, ())

@@ -22,7 +22,6 @@ from streameval.commands import deploy as deploy_commands
 from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
-from streameval.commands.say import say
 from streameval.commands.targets import OutFile, TrafficTarget
 from streameval.process import logs, memory, progress, start
 from streameval.settings import toml as config_file
@@ -98,7 +97,7 @@ def replay(
     if report is not None:
         _write_report(snapshot.report(), report)
     if as_json:
-        say(json.dumps(snapshot.report(), indent=1, allow_nan=False))
+        click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
     else:
         _show(snapshot)
 
@@ -118,7 +117,7 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
         found = app.auction(settings, list(files), _advance(line), stop)
     if report is not None:
         _write_report(offline.as_json(found), report)
-    say(offline.as_text(found))
+    click.echo(offline.as_text(found))
 
 
 @cli.command(short_help="Run a monitor over simulated traffic with a bad deploy.")
@@ -210,7 +209,7 @@ def test(names: tuple[str, ...], config_path: Path | None) -> None:
     settings = _load(config_path)
     from streameval.commands.notify import send_test
 
-    if not send_test(settings, names, say):
+    if not send_test(settings, names, click.echo):
         sys.exit(1)
 
 
@@ -250,7 +249,7 @@ def check(config_path: Path | None, connect: bool) -> None:
             raise ConfigError(f'notify "{one.called}": {error}') from None
     for sink in settings.sinks:
         make_sink(sink, settings.kafka).close()
-    say("the settings are valid")
+    click.echo("the settings are valid")
     if connect:
         from streameval.commands.connect import connections
 
@@ -259,7 +258,7 @@ def check(config_path: Path | None, connect: bool) -> None:
             for found in connections(settings):
                 if line is not None:
                     line.clear()
-                say(found.line())
+                click.echo(found.line())
                 failed |= found.state == "fail"
         if failed:
             sys.exit(1)
@@ -269,13 +268,13 @@ def check(config_path: Path | None, connect: bool) -> None:
 @CONFIG
 def show(config_path: Path | None) -> None:
     """Print the effective settings, defaults included, as TOML."""
-    say(config_file.to_toml(_load(config_path)), nl=False)
+    click.echo(config_file.to_toml(_load(config_path)), nl=False)
 
 
 def _show(snapshot: Snapshot) -> None:
     from streameval.face.show import overall
 
-    say(overall(snapshot))
+    click.echo(overall(snapshot))
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
@@ -288,6 +287,7 @@ def _write_report(report: dict[str, Any], path: Path) -> None:
 def main() -> None:
     """The console entry: every expected error is one line on stderr and status 1."""
     start.open_standard_streams()
+    start.name_standard_output()
     sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from streameval.commands.say import say
-
 VARIABLE = "_STREAMEVAL_COMPLETE"  # by which the shell's script asks the program
 
 
@@ -17,4 +15,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and files in SHELL; how to load it is in docs/operations.md."""
     made = get_completion_class(shell)
     assert made is not None, "click has these three"
-    say(made(ctx.find_root().command, {}, "streameval", VARIABLE).source())
+    click.echo(made(ctx.find_root().command, {}, "streameval", VARIABLE).source())

@@ -13,7 +13,6 @@ import click
 from streameval.commands import gate as gates
 from streameval.commands.client import MonitorClient, read_token
 from streameval.commands.columns import printable
-from streameval.commands.say import say
 from streameval.process import progress
 from streameval.settings.units import parse_duration
 
@@ -52,7 +51,7 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 def deploy(model: str, version: str, at: str | None, note: str, link: str, url: str, token_file: Path | None) -> None:
     """Announce the deploy of a version to a running monitor."""
     record = monitor_at(url, token_file).announce(model, version, at, note, link)
-    say(f"announced: {record.get('model')} {record.get('version')} at {record.get('at')}")
+    click.echo(f"announced: {record.get('model')} {record.get('version')} at {record.get('at')}")
 
 
 @click.command()
@@ -79,7 +78,7 @@ def gate(
             if as_json:
                 click.echo(text, err=True)
             else:
-                say(text)
+                click.echo(text)
 
         def watch(answer: dict[str, Any]) -> None:
             last.update(answer)
@@ -89,7 +88,7 @@ def gate(
 
         code = gates.wait(monitor, model, candidate, within, tell, every=max(0.05, every), watch=watch)
     if as_json:
-        say(json.dumps({"exit_status": code, **last}, indent=1))
+        click.echo(json.dumps({"exit_status": code, **last}, indent=1))
     sys.exit(code)
 
 

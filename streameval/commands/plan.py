@@ -12,7 +12,6 @@ import click
 
 from streameval.commands.client import MonitorError
 from streameval.commands.deploy import AS_JSON, TOKEN_FILE, URL_IF_ANY, monitor_at
-from streameval.commands.say import say
 
 if TYPE_CHECKING:
     from streameval.compare.planning import DeployEstimate
@@ -113,14 +112,14 @@ def plan(
             )
         else:
             source = f"as observed in comparison {seen.comparison}"
-        say(
+        click.echo(
             f"{metric} {effect:+g} ({setup}, alpha {alpha:g}, {source}): 50% power within {found.n50:,} "
             f"impressions ({found.clicks50:,} clicks), 90% power within {found.n90:,}"
             + (f". {found.note}" if found.note else "")
         )
-        say(_limits(found, alpha, None if seen else design_effect))
+        click.echo(_limits(found, alpha, None if seen else design_effect))
     if as_json:
-        say(json.dumps({"plans": plans}, indent=1, default=float))
+        click.echo(json.dumps({"plans": plans}, indent=1, default=float))
 
 
 def _limits(found: DeployEstimate, alpha: float, design_effect: float | None) -> str:

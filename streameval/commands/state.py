@@ -15,10 +15,10 @@ from streameval.commands.client import MonitorClient, MonitorError, natural
 from streameval.commands.columns import columns, printable
 from streameval.commands.deploy import AS_JSON, TOKEN_FILE, URL, monitor_at
 from streameval.commands.gate import WORSE
-from streameval.commands.say import say
 
 HEALTHY, UNSURE = 0, 4  # exit statuses, and the gate's WORSE; 1: the monitor is unreachable, or another error
 STALE = 10.0  # seconds, or five times what a snapshot has taken so far: then the numbers are old
+HELD = 60.0  # seconds by which final labels are behind those shown, before that is said
 _ROLES = ("live", "shadow", "learning", "retired")
 _METRICS = ("auc", "gauc", "log_loss", "calibration")
 
@@ -44,6 +44,8 @@ class State:
     degraded: list[str]
     preparing: str | None  # what is compiled or loaded before the first event is read; None once it is done
     live: list[dict[str, Any]]
+    serving: list[str]  # versions that serve, of which it is not known yet whether they are live
+    held_since: str | None  # the labels from then on are shown, but not final: verdicts wait for a silent input
 
 
 @click.command(short_help="Show live versions, verdicts, lag and label delay.")
@@ -53,7 +55,7 @@ class State:
 def status(url: str, token_file: Path | None, as_json: bool) -> None:
     """Show a running monitor: live versions, verdicts, lag, label delay. Exit status: 0 healthy, 3 a live version is worse, 4 stale, not ready or not reliable, 1 unreachable."""
     found = state_of(monitor_at(url, token_file), url)
-    say(json.dumps(asdict(found), indent=1) if as_json else as_text(found))
+    click.echo(json.dumps(asdict(found), indent=1) if as_json else as_text(found))
     sys.exit(found.exit_status)
 
 
@@ -66,7 +68,7 @@ def status(url: str, token_file: Path | None, as_json: bool) -> None:
 def versions(model: str | None, window: str, url: str, token_file: Path | None, as_json: bool) -> None:
     """List the versions that a running monitor has seen, those that serve first, with their numbers and verdicts."""
     rows = rows_of(monitor_at(url, token_file), model, window)
-    say(json.dumps({"versions": rows}, indent=1) if as_json else table(rows, window))
+    click.echo(json.dumps({"versions": rows}, indent=1) if as_json else table(rows, window))
 
 
 def state_of(monitor: MonitorClient, url: str) -> State:
@@ -101,6 +103,8 @@ def state_of(monitor: MonitorClient, url: str) -> State:
             degraded=answer["degraded"],
             preparing=answer.get("preparing"),
             live=live,
+            serving=[f"{s['model']} {s['version']}" for s in _in_order(answer["series"]) if s["role"] is None],
+            held_since=_held_since(answer["partitions"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _of_another_version(error) from None
@@ -146,6 +150,18 @@ def _in_order(series: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
+def _held_since(partitions: list[dict[str, Any]]) -> str | None:
+    """Since when labels wait for an input that is silent, though the partition's other one went on long ago."""
+    since = [
+        str(p["waiting_since"])
+        for p in partitions
+        if p["waiting_since"]
+        and p["label_complete"]
+        and _seconds(p["label_complete"]) - _seconds(p["waiting_since"]) > HELD
+    ]
+    return min(since, default=None)
+
+
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
@@ -155,6 +171,17 @@ def _of_another_version(error: Exception) -> MonitorError:
         f"the answer cannot be used ({type(error).__name__}: {error}); is the monitor a different version?",
         passing=False,
     )
+
+
+def _without_live(found: State) -> str:
+    """Why there is nothing to list."""
+    if "assigned" in found.failing and not found.preparing:
+        return "nothing is counted now: no partition is assigned to this monitor, so it has no versions to show" + (
+            "; no broker answers" if "broker" in found.failing else ""
+        )
+    if found.serving:
+        return f"not known yet which versions are live; these serve: {', '.join(map(printable, found.serving))}"
+    return "no version is live yet"
 
 
 def as_text(found: State) -> str:
@@ -168,19 +195,23 @@ def as_text(found: State) -> str:
     else:
         how = "ready"
     labels = "labels reliable" if found.reliable else f"LABELS NOT RELIABLE: {found.reason or 'the join is unhealthy'}"
+    if "assigned" in found.failing:
+        labels = "no labels now"
+    held = f"labels since {found.held_since} are not final: an input of a partition is silent; deploys and verdicts wait for it"
     lines = [f"{found.url}  streameval {printable(found.version)}  {how}", ""]
     rows = []
     for one in found.live:
         share = one.get("traffic_share")
         serves = "live" if share is None else f"live {share:.0%}"
         rows.append((printable(one["model"]), printable(one["version"]), serves, printable(one["words"])))
-    lines += columns([("model", "version", "role", "verdict"), *rows]) if rows else ["no version is live yet"]
+    lines += columns([("model", "version", "role", "verdict"), *rows]) if rows else [_without_live(found)]
     delay = "-" if found.label_delay is None else f"{found.label_delay:.0f} s"
     lag = "-" if found.lag is None else f"{found.lag:,}"
     lines += [
         "",
         f"consumer lag {lag}, label delay {delay}, snapshot {found.snapshot_age:.0f} s old, up {found.uptime:,.0f} s",
         f"{labels}; {found.pending:,} impressions wait for their labels, {found.invalid:,} invalid events",
+        *([held] if found.held_since else []),
         *(f"degraded: {printable(one)}" for one in found.degraded),
     ]
     return "\n".join(lines)

@@ -245,10 +245,17 @@ class Comparisons:
                 log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
         return out
 
-    def roles(self) -> dict[Series, Role]:
-        """Returns the role of every known series."""
-        known = (series for series in self._catalog.series if series != RETIRED and not series.objective)
-        return {series: self._board.role(series) for series in known}
+    def roles(self, partitions: Sequence[Counted]) -> dict[Series, Role]:
+        """Returns the role of every known series; none of a new version that serves, until its arrivals are taken.
+
+        That is at the next look, or, if one input of a partition is silent, much later: such a version is no shadow.
+        """
+        serving = {code for one in partitions for code in one.arrivals.serving()}
+        return {
+            series: self._board.role(series)
+            for code, series in enumerate(self._catalog.series)
+            if series != RETIRED and not series.objective and (code not in serving or self._board.has_served(series))
+        }
 
     def _finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
         """Adds what cannot be read from the sums."""

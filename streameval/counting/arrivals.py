@@ -46,6 +46,10 @@ class Arrivals:
         """
         return [(pane, self._waiting.pop(pane)) for pane in sorted(p for p in self._waiting if p < end)]
 
+    def serving(self) -> set[int]:
+        """Returns the series of the impressions that nobody has taken yet."""
+        return {code for row in self._waiting.values() for code in row}
+
     def state(self) -> list[list[int]]:
         """Returns everything, for `restore`."""
         return [[pane, code, n] for pane, row in sorted(self._waiting.items()) for code, n in row.items()]

@@ -204,7 +204,7 @@ class Pipeline:
             slice_values=usage.slice_values(self.catalog),
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(self._counted(), self._users.columns),
-            roles=self._comparisons.roles(),
+            roles=self._comparisons.roles(self._counted()),
             auctions=self._evaluator.auctions(parts, self.settings.auction),
         )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -37,3 +39,27 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
             os.set_inheritable(number, True)
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115  (as long as the process)
+
+
+class _StandardOutput(io.FileIO):
+    """File descriptor 1, whose errors say where they come from: the system's do not, and click prints help by itself."""
+
+    _failed = False
+
+    def write(self, data: Any) -> int:
+        if self._failed:  # at the exit Python tries once more to write what it still has
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as error:
+            self._failed = True
+            if not isinstance(error, BrokenPipeError):  # then the reader has had enough
+                error.filename = "standard output"
+            raise
+
+
+def name_standard_output() -> None:
+    """From now on a full disk behind standard output is an error with its name."""
+    before = sys.stdout
+    raw = io.BufferedWriter(_StandardOutput(1, "w", closefd=False))
+    sys.stdout = io.TextIOWrapper(raw, before.encoding, before.errors, line_buffering=before.isatty())

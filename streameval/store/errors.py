@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +28,30 @@ def remedy(error: OSError, otherwise: str) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return "raise the limit of open files (ulimit -n, LimitNOFILE=)"
     return otherwise
+
+
+def barred(database: Path) -> str:
+    """Why this user cannot use a database of SQLite, and what to do: it writes the file, those beside it and their folder."""
+    folder = next(
+        place for place in database.absolute().parents if os.access(place, os.F_OK)
+    )  # the others are to be made
+    for place in (folder, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))):
+        needed = os.R_OK | os.W_OK | (os.X_OK if place is folder else 0)
+        if os.access(place, os.F_OK) and not os.access(place, needed):
+            if os.statvfs(place).f_flag & os.ST_RDONLY:
+                return f"{place} is on a disk that is mounted read-only: mount it read-write, or set store.path to another folder"
+            found = place.stat()
+            return (
+                f"user {os.geteuid()} may not read and write {place} (of user {found.st_uid}, mode {found.st_mode & 0o7777:o}): "
+                "give it to the user that runs this (chown -R), or set store.path to another folder"
+            )
+    return "check the file, its folder and their permissions"
+
+
+def check_writable(database: Path) -> None:
+    """Raises StoreError at once: SQLite opens what this user may only read, and every write would fail later."""
+    if not os.access(database, os.W_OK):
+        raise StoreError(f"{database}: cannot be written; {barred(database)}")
 
 
 def warn_if_empty(path: Path, what: str) -> None:

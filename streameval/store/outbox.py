@@ -25,7 +25,8 @@ from typing import Any
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.notified import Told, Untold
-from streameval.store.errors import StoreError, warn_if_empty
+from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
+from streameval.store.thread import WorkThread
 
 OUTBOX_NAME = "outbox.sqlite"
 OUTBOX_FORMAT = 3  # PRAGMA user_version; 1 had no `told`, 2 no `untold`, and both are upgraded
@@ -33,6 +34,7 @@ MOST_WAITING_MESSAGES = 1_000  # for each receiver; then the oldest are dropped,
 MOST_KEYS = 100_000  # changes that are remembered; comparisons on record have at most 6,400
 MOST_TOLD = 50_000  # newest entries of who was notified, or why nobody was, that are returned
 _BUSY_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0  # two writes of a slow disk
 
 _TABLES = """
 CREATE TABLE changes (number INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, comparison TEXT NOT NULL, body TEXT NOT NULL);
@@ -119,6 +121,8 @@ class Outbox:
                 check_same_thread=False,
             )
             self._begin()
+            if self._path is not None:
+                check_writable(self._path)
 
     @property
     def durable(self) -> bool:
@@ -296,7 +300,12 @@ class Outbox:
         return True
 
     def close(self) -> None:
-        """No more calls."""
+        """No more calls. Does not wait for a disk that hangs: what was acknowledged is on it, the rest is found again."""
+        closing = WorkThread("outbox")
+        closing.submit(self._close)
+        closing.close(_CLOSE_SECONDS)
+
+    def _close(self) -> None:
         with self._lock:
             self._db.close()
             if self._lease is not None:
@@ -343,8 +352,10 @@ class Outbox:
             fix = "check the disk of store.path"
             if "malformed" in str(error) or "not a database" in str(error):
                 fix = "put a good copy in its place, or move it away: what waits in it is not sent then, and sinks get their panes again"
-            elif "readonly" in str(error) or "unable to open" in str(error):
-                fix = "check the file, its folder and their permissions"
+            elif self._path and (
+                isinstance(error, PermissionError) or "readonly" in str(error) or "unable to open" in str(error)
+            ):
+                fix = barred(self._path)
             raise StoreError(f"{self._path or 'outbox'}: {error}; {fix}") from error
 
 

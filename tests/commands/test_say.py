@@ -14,9 +14,13 @@ pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a 
 PLAN = [sys.executable, "-m", "streameval", "plan", "--auc", "-0.005"]
 
 
-def test_a_full_disk_behind_standard_output_is_an_error_that_names_it() -> None:
+# help and the version are printed by click itself
+@pytest.mark.parametrize(
+    "command", [PLAN, [*PLAN[:3], "--help"], [*PLAN[:3], "run", "--help"], [*PLAN[:3], "--version"]]
+)
+def test_a_full_disk_behind_standard_output_is_an_error_that_names_it(command) -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run(PLAN, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "streameval: [Errno 28] No space left on device: 'standard output'\n")
 
 

@@ -80,6 +80,35 @@ def test_a_monitor_that_still_compiles_says_how_far_it_is(stage) -> None:
     assert json.loads(run("status", "--json", "--url", stage.handle.url)[1])["preparing"] == words
 
 
+def test_without_a_partition_nothing_is_said_of_labels_and_versions(stage) -> None:
+    away = {"broker": False, "assigned": False, "caught_up": False, "topics": True}
+    publish(stage, ready=away, results=(), roles={})
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert "nothing is counted now: no partition is assigned to this monitor" in said
+    assert "no broker answers" in said
+    assert "reliable" not in said
+    assert "no version is live" not in said
+
+
+def test_versions_that_serve_are_named_while_labels_are_held_by_a_silent_input(stage) -> None:
+    now = 1_700_000_000_000
+    held = PartitionState(
+        partition=1,
+        watermark=now,
+        offsets={},
+        label_complete=now,
+        newest_event=now,
+        lag={},
+        waiting_since=now - 240_000,
+    )
+    publish(stage, partitions=(replace(held, partition=0, waiting_since=now + 1), held), roles={V1: Role("shadow")})
+    _, said = run("status", "--url", stage.handle.url)
+    assert "not known yet which versions are live; these serve: default v2, default v10" in said
+    assert "labels since 2023-11-14T22:09:20.000Z are not final" in said
+    assert "no version is live" not in said
+
+
 def test_labels_that_are_not_reliable_are_said(stage) -> None:
     before = stage.publisher.latest().join
     publish(stage, join=replace(before, reliable=False, reason="no clicks for 10 minutes"))

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from streameval.compare.reading.as_json import comparison_json, looks_json
-from streameval.compare.reading.reading import Comparison
+from streameval.compare.reading.reading import Comparison, Role
+from streameval.events.batch import Series
 from streameval.loop.pipeline import Pipeline
+from streameval.settings.tree import Settings
 from streameval.store import container
-from streameval.testing import readers_see
+from streameval.testing import ManualClock, Shown, Tap, make_batch, readers_see
 from tests.compare.explain.test_explanations import batches, broken, comparison, make_pipeline, scenario
 
 pytestmark = pytest.mark.slow
@@ -176,3 +178,28 @@ def test_the_log_warns_only_about_versions_that_serve(caplog: pytest.LogCaptureF
     assert served.candidate.version == "v1"
     assert levels[served.id] == logging.WARNING
     assert levels[shadow.id] == logging.INFO
+
+
+def test_a_version_that_serves_is_no_shadow_while_one_partition_s_clicks_are_silent() -> None:
+    tree = {"join": {"attribution_window": "10s", "allowed_lateness": "2s", "idle_timeout": "30s"}}
+    clock = ManualClock()
+    pipeline = Pipeline(Settings.model_validate(tree), clock)
+    pipeline.inputs = ("impressions", "clicks")
+    series = Series("default", "v1", "logged")
+
+    def minutes(first: int, last: int, clicks_from: set[int]) -> None:
+        for second in range(first * 60, last * 60, 10):
+            for partition in (0, 1):
+                ts, name = 1_700_000_040_000 + second * 1000, f"{partition}-{second}"
+                events: list[Shown | Tap] = [Shown(f"{name}-{i}", ts + i, "u", 0.3) for i in range(20)]
+                events += [Tap(f"{name}-0", ts + 100)] if partition in clicks_from else []
+                pipeline.take(make_batch(events, pipeline.catalog, partition, shared=False))
+            clock.advance(10)
+            pipeline.tick(lambda: {("clicks", 1)})
+
+    minutes(0, 20, {0})
+    found = readers_see(pipeline)
+    assert found.results[0].totals.impressions > 4000  # their labels are shown
+    assert series not in found.roles  # it was called a shadow
+    minutes(20, 25, {0, 1})
+    assert readers_see(pipeline).roles[series] == Role("live", 1.0)

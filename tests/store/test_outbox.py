@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,26 @@ def test_an_outbox_that_may_not_be_written_is_an_error_about_permissions(tmp_pat
         StoreError, match=r"outbox\.sqlite: attempt to write a readonly .*; check the file, its folder and their perm"
     ):
         outbox.put([Parcel("a", "c", {}, ("hook",))], 1.0)
+
+
+def test_a_disk_that_hangs_does_not_hold_the_end_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CLOSE_SECONDS", 0.2)
+    outbox, writes, hangs = Outbox(tmp_path), threading.Event(), threading.Event()
+
+    def write() -> None:
+        with outbox._transaction():
+            writes.set()
+            hangs.wait()
+
+    def close() -> None:
+        outbox.close()
+
+    writing, closing = (threading.Thread(target=target, daemon=True) for target in (write, close))
+    writing.start()
+    writes.wait()
+    closing.start()
+    closing.join(5.0)
+    waited = closing.is_alive()
+    hangs.set()
+    writing.join()
+    assert not waited

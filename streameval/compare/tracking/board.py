@@ -184,6 +184,9 @@ class Board:
         """Returns the current role of a series."""
         return self._roles.of(series, self._watch, self._learning.is_over(series))
 
+    def has_served(self, series: Series) -> bool:
+        return self._watch.knows(series.model, series.version)
+
     def readings(self, finish: Callable[[Tracked, Comparison], Comparison]) -> tuple[Comparison, ...]:
         """Returns the comparisons that have anything to show, oldest first; `finish` adds what cannot be read from the
         sums.

@@ -182,6 +182,11 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(
             f"kafka: {who} is no streameval but in this group, and the {count} partitions it reads are not counted; give it one of its own"
         )
+    if snapshot.ready.get("broker"):
+        out += [
+            f"kafka: nothing comes from {topic} [{p}], and no broker says that this is its end; has it a leader?"
+            for topic, p in snapshot.unread
+        ]
     if any(OTHER in r.series for r in snapshot.results):
         out.append("versions: more than are distinguished at once; the further ones are in __other__, and not compared")
     for dimension, values in snapshot.slice_values.items():

@@ -34,7 +34,7 @@ from streameval.server.http.access import Access, AccessMiddleware, exposure, re
 from streameval.server.http.head import HeadAsGet
 from streameval.server.http.limits import Limits
 from streameval.server.http.security import SecurityHeaders, security_headers
-from streameval.server.http.tls import tls_context
+from streameval.server.http.tls import Renewal, tls_context
 from streameval.server.http.turns import InTurn, Turns
 from streameval.server.prometheus import route as api_metrics
 from streameval.server.prometheus.collector import SnapshotCollector
@@ -96,6 +96,7 @@ def create_app(
     app = _described(version)
     app.state.streams = streams
     app.state.tls = tls_context(settings)
+    app.state.renewal = None if app.state.tls is None else Renewal(settings, app.state.tls)
     app.state.headers = security_headers(app.state.tls is not None)
     problems.install(app)
     turns = Turns(publisher, paced=paced)

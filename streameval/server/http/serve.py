@@ -46,11 +46,13 @@ class ServerHandle:
         self._thread.join(timeout)
 
 
-def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0) -> ServerHandle:
+def serve(
+    app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0, renewal: int = 60
+) -> ServerHandle:
     """Serves `app` (made by `create_app`) until `stop()`; returns once it answers. Port 0 takes a free port.
 
     With a certificate in the app's settings it speaks https only. `grace` is how many seconds running requests get at
-    the end. Raises ServeError when the address cannot be used.
+    the end, `renewal` the seconds between looks for a renewed certificate. Raises ServeError when the address cannot be used.
     """
     tls: ssl.SSLContext | None = app.state.tls
     listener = _listen(host, port)
@@ -61,6 +63,8 @@ def serve(app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeo
     config = uvicorn.Config(
         app,
         http=connection_class(app.state.headers),
+        callback_notify=app.state.renewal.look if tls is not None else None,
+        timeout_notify=renewal,
         ssl_context_factory=(lambda *_: tls) if tls is not None else None,
         h11_max_incomplete_event_size=MAX_HEAD,
         proxy_headers=False,  # nothing here depends on the client's address or scheme, so no proxy headers have to be trusted

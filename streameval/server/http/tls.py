@@ -1,16 +1,56 @@
-"""The server's certificate."""
+"""The server's certificate: checked and read at the start, and again when its files have been replaced."""
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
 from pathlib import Path
 
 from streameval.settings.server import Server
 from streameval.settings.tree import ConfigError
 
+log = logging.getLogger(__name__)
+
+
+class Renewal:
+    """Takes up a renewed certificate without a restart: it lasts for months, and a monitor should run longer."""
+
+    def __init__(self, settings: Server, context: ssl.SSLContext) -> None:
+        """`context`: of `tls_context`; connections that begin after a renewal use the new certificate."""
+        self._settings, self._context = settings, context
+        self._known = self._files()
+
+    async def look(self) -> None:
+        """Reads the files if they are not those read last. On the thread that accepts connections: they use the context."""
+        found = self._files()
+        if found == self._known:
+            return
+        self._known = found
+        try:
+            tls_context(
+                self._settings
+            )  # a certificate whose key has not been replaced yet would leave ours without one
+            self._context.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key, password="")
+        except (ConfigError, ssl.SSLError, OSError) as error:
+            log.warning("the certificate was replaced, but the one from before is still used: %s", error)
+        else:
+            log.info("the certificate was replaced: new connections use it")
+
+    def _files(self) -> list[tuple[int, int, int] | None]:
+        return [_version(path) for path in (self._settings.tls_certificate, self._settings.tls_key)]
+
+
+def _version(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:  # between the removal of the old one and the new one
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
 
 def tls_context(settings: Server) -> ssl.SSLContext | None:
-    """TLS 1.2 or newer with the configured certificate; None without one. The files are read once, at the start.
+    """TLS 1.2 or newer with the configured certificate; None without one.
 
     Raises ConfigError, naming the file, when they cannot be used.
     """

@@ -21,7 +21,7 @@ from streameval.sketches.codec import CodecError
 from streameval.sketches.copies import WEIGHTS
 from streameval.sketches.layout import OVERALL_BITS, SLICE_BITS, Layout, Options
 from streameval.sketches.ranks import Weighting
-from streameval.store.errors import StoreError, warn_if_empty
+from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
 
 HISTORY_FORMAT = 2  # PRAGMA user_version
 APPLICATION = 0x53457668  # PRAGMA application_id: "SEvh"
@@ -98,6 +98,7 @@ def open_to_write(path: Path, form: HistoryFormat) -> sqlite3.Connection:
         try:
             _begin(db, path, form)
             _verify(db, path, form)
+            check_writable(path)
             # FULL: what `write` has acknowledged survives a power cut, as the checkpoint beside it does
             db.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -126,14 +127,16 @@ def store_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path}: {error}; {_fix(error)}") from error
+        raise StoreError(f"{path}: {error}; {_fix(error, path)}") from error
     except CodecError as error:
         raise StoreError(f"{path}: {error}; put a good copy of the file in its place, or move it away") from error
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}; check store.path") from error
+        raise StoreError(
+            f"{path}: {error.strerror or error}; {barred(path) if isinstance(error, PermissionError) else 'check store.path'}"
+        ) from error
 
 
-def _fix(error: sqlite3.DatabaseError) -> str:
+def _fix(error: sqlite3.DatabaseError, path: Path) -> str:
     text = str(error)
     if "locked" in text or "busy" in text:
         return f"another process held it for {BUSY_SECONDS:.0f} s; will be retried"
@@ -141,7 +144,7 @@ def _fix(error: sqlite3.DatabaseError) -> str:
         return "free disk space, or lower store.max_size"
     if any(damage in text for damage in ("not a database", "malformed", "corrupt", "decode")):
         return "move the file away to begin a new history, or put a good copy in its place"
-    return "check the file, its folder and their permissions"
+    return barred(path)
 
 
 def _begin(db: sqlite3.Connection, path: Path, form: HistoryFormat) -> None:

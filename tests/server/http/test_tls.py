@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -55,6 +56,35 @@ def test_a_client_that_trusts_the_authority_is_answered_over_tls(server, trust) 
     answer = httpx.get(server.url + "/livez", verify=trust)
     assert answer.json()["status"] == "alive"
     assert answer.headers["strict-transport-security"] == "max-age=31536000"
+
+
+def issued_to(server: ServerHandle, trust: ssl.SSLContext) -> int:
+    """The serial number of the certificate that a new connection is shown."""
+    with trust.wrap_socket(socket.create_connection(("127.0.0.1", server.port)), server_hostname="127.0.0.1") as secure:
+        return int(secure.getpeercert()["serialNumber"], 16)
+
+
+def waits_for(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_renewed_certificate_is_used_without_a_restart_once_its_key_is_there_too(
+    publisher, authority, files, trust, caplog
+) -> None:
+    server = serve(create_app(publisher, Server(**files), version="1", environ={}), "127.0.0.1", 0, renewal=0)
+    try:
+        first, renewed = issued_to(server, trust), authority.issue_cert("127.0.0.1", "localhost")
+        renewed.cert_chain_pems[0].write_to_path(files["tls_certificate"])
+        waits_for(lambda: "the one from before is still used" in caplog.text)
+        assert issued_to(server, trust) == first
+        renewed.private_key_pem.write_to_path(files["tls_key"])
+        waits_for(lambda: issued_to(server, trust) != first)
+        assert httpx.get(server.url + "/livez", verify=trust).status_code == 200
+    finally:
+        server.stop()
 
 
 def test_refusals_before_the_app_have_the_header_too(server, trust) -> None:

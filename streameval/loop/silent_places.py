@@ -1,0 +1,29 @@
+"""Which inputs of which partitions have fallen silent before their end.
+
+A lag says this of none of them: it is that of the last answer, and there is none of a partition without a leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from streameval.sources.protocol import Place
+
+SILENT_SECONDS = 15.0  # seconds; a leader election takes less
+
+
+class SilentPlaces:
+    """When something was last read of each place, or nothing was left to read."""
+
+    def __init__(self) -> None:
+        self._good: dict[Place, float] = {}
+
+    def heard(self, places: Iterable[Place], now: float) -> None:
+        """Something was read of these; `now` in monotonic seconds."""
+        self._good.update(dict.fromkeys(places, now))
+
+    def places(self, ours: Collection[Place], at_end: Collection[Place], now: float) -> tuple[Place, ...]:
+        """Those of our places that have not been read for `SILENT_SECONDS` seconds, nor known to be at their end."""
+        known = self._good
+        self._good = {place: now if place in at_end else known.get(place, now) for place in ours}
+        return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))
