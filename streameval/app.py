@@ -121,7 +121,7 @@ class Loop:
             for partition in source.partitions()
         )
         places = [(name, partition) for name in source.inputs for partition in source.partitions()]
-        unread = self._unread.places(places, at_end, time.monotonic())
+        unread = self._unread.places(places, at_end | source.held(), time.monotonic())
         around = Surroundings(
             unread=unread,
             lag=dict(lag),

@@ -162,6 +162,13 @@ def test_an_input_that_nothing_comes_from_before_its_end_is_not_caught_up_with(m
     assert degraded(loop.publisher.latest()) == [
         "kafka: nothing comes from clicks [0], and no broker says that this is its end; has it a leader?"
     ]
+    loop.source.held = lambda: frozenset({("clicks", 0)})  # its partner is behind: nobody asks for it
+    loop.publish()
+    assert loop.publisher.latest().unread == ()
+    loop.source.held = frozenset
+    now[0] += 16.0
+    loop.publish()
+    assert loop.publisher.latest().unread == (("clicks", 0),)
     at_end.add(("clicks", 0))
     loop.publish()
     assert (loop.publisher.latest().ready["caught_up"], loop.publisher.latest().unread) == (True, ())

@@ -23,7 +23,7 @@ class SilentPlaces:
         self._good.update(dict.fromkeys(places, now))
 
     def places(self, ours: Collection[Place], at_end: Collection[Place], now: float) -> tuple[Place, ...]:
-        """Those of our places that have not been read for `SILENT_SECONDS` seconds, nor known to be at their end."""
+        """Those of our places that have not been read for `SILENT_SECONDS` seconds, nor known to be at their end (`at_end`: or not asked for)."""
         known = self._good
         self._good = {place: now if place in at_end else known.get(place, now) for place in ours}
         return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))

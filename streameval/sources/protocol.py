@@ -186,6 +186,10 @@ class Source(ABC):
         """Returns the inputs that do not exist, or no longer."""
         return frozenset()
 
+    def held(self) -> frozenset[Place]:
+        """Returns what is not read for now, because its partner is behind it in event time."""
+        return frozenset()
+
     def strangers(self) -> Mapping[str, int]:
         """Partitions that a program which is none of ours reads in our place, by who it is; no entry: none."""
         return {}

@@ -32,9 +32,7 @@ def remedy(error: OSError, otherwise: str) -> str:
 
 def barred(database: Path) -> str:
     """Why this user cannot use a database of SQLite, and what to do: it writes the file, those beside it and their folder."""
-    folder = next(
-        place for place in database.absolute().parents if os.access(place, os.F_OK)
-    )  # the others are to be made
+    folder = next(place for place in database.absolute().parents if os.access(place, os.F_OK))
     for place in (folder, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))):
         needed = os.R_OK | os.W_OK | (os.X_OK if place is folder else 0)
         if os.access(place, os.F_OK) and not os.access(place, needed):

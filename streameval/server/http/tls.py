@@ -28,9 +28,8 @@ class Renewal:
             return
         self._known = found
         try:
-            tls_context(
-                self._settings
-            )  # a certificate whose key has not been replaced yet would leave ours without one
+            # tried apart: a certificate whose key has not been replaced yet would leave ours without one
+            tls_context(self._settings)
             self._context.load_cert_chain(self._settings.tls_certificate, self._settings.tls_key, password="")
         except (ConfigError, ssl.SSLError, OSError) as error:
             log.warning("the certificate was replaced, but the one from before is still used: %s", error)

@@ -172,6 +172,9 @@ class KafkaSource(Source):
             return frozenset(self._topics) - self._counts.keys() if self.connected() else frozenset()
         return self._watch.missing()
 
+    def held(self) -> frozenset[Place]:
+        return self._paused
+
     def strangers(self) -> Mapping[str, int]:
         return {} if self._watch is None else self._watch.strangers
 
