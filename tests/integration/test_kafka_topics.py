@@ -72,6 +72,10 @@ def grow(lab, topic, partitions):
     admin = AdminClient({"bootstrap.servers": lab.address})
     for done in admin.create_partitions([NewPartitions(topic, partitions)]).values():
         done.result(PATIENCE)
+    deadline = time.monotonic() + PATIENCE
+    while len(admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions) < partitions:  # a busy broker
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def write(lab, topic, values, partition):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from confluent_kafka import (
     OFFSET_END,
@@ -17,12 +17,12 @@ from confluent_kafka import (
 )
 
 from streameval.settings.tree import Kafka
+from streameval.sources.kafka.confluent_assignments import Assignments, at
 from streameval.sources.kafka.confluent_client import (
     CLASSIC,
     OURS,
     RESERVED,
     TUNING,
-    generation,
     make_client,
     with_oauth,
 )
@@ -35,7 +35,6 @@ from streameval.sources.kafka.confluent_errors import (
     refused,
 )
 from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
-from streameval.sources.kafka.member import whole
 from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
@@ -54,17 +53,14 @@ class ConfluentReader(GroupReader):
 
     def __init__(self, settings: Kafka) -> None:
         super().__init__(settings, RESERVED)
-        # KIP-848: the broker assigns, and changes only what must change
-        self._incremental = settings.client_options.get("group.protocol") == "consumer"
-        self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours once all its topics are
-        self._reading: frozenset[Place] = frozenset()  # what the client was told to read
+        incremental = settings.client_options.get("group.protocol") == "consumer"
+        self._assignments = Assignments(lambda: self._of_group, incremental=incremental)
         self._last_error = "no answer"
         self._commits = 0  # in progress
         self._commit_error: KafkaError | None = None
         options = {
             **TUNING,
-            **({} if self._incremental else CLASSIC),
-            **({"group.remote.assignor": "range"} if self._incremental else {}),
+            **({"group.remote.assignor": "range"} if incremental else CLASSIC),
             **settings.client_options,
             **OURS,
             "bootstrap.servers": settings.bootstrap_servers,
@@ -95,12 +91,7 @@ class ConfluentReader(GroupReader):
     ) -> None:
         session_ms = float(self._settings.client_options.get("session.timeout.ms", 45_000))
         self._join(topics, owner, committed, watch, session_ms)
-        self._subscribe()
-
-    def _subscribe(self) -> None:
-        self._consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-        )
+        self._assignments.subscribe(self._consumer, topics)
 
     def poll(self, timeout: float, max_messages: int) -> list[MessageRun]:
         member = self._of_group
@@ -125,9 +116,9 @@ class ConfluentReader(GroupReader):
     def _renew(self) -> None:
         """Goes on with a new client (see `Unheard`); to the group and the owner, this is a rebalance."""
         self._consumer.close()
-        self._commits, self._granted, self._reading = 0, frozenset(), frozenset()
+        self._commits = 0
         self._consumer = make_client(Consumer, self._options, self._settings.client_options)
-        self._subscribe()
+        self._assignments.subscribe(self._consumer, self._topics)
 
     def lag(self) -> dict[Place, int]:
         """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
@@ -158,7 +149,7 @@ class ConfluentReader(GroupReader):
         if self.silence > QUIET:  # what cannot be sent would only delay `close`
             return
         try:
-            self._consumer.commit(offsets=_at(ours), asynchronous=True)
+            self._consumer.commit(offsets=at(ours), asynchronous=True)
             self._commits += 1
         except KafkaException as error:
             log.warning("offsets not committed: %s", error)
@@ -176,6 +167,7 @@ class ConfluentReader(GroupReader):
         if self._closed:
             return
         self._closed = True
+        self._assignments.close()
         # librdkafka waits for unavailable brokers, and for commits in progress up to the session timeout
         leaving = threading.Thread(target=self._leave, name="kafka-close", daemon=True)
         leaving.start()
@@ -187,7 +179,7 @@ class ConfluentReader(GroupReader):
         ours = self._ours(self._to_commit)
         if ours and self.silence < QUIET:
             try:
-                self._consumer.commit(offsets=_at(ours), asynchronous=False)
+                self._consumer.commit(offsets=at(ours), asynchronous=False)
             except KafkaException as error:
                 log.warning("offsets not committed: %s", error)
         self._consumer.close()
@@ -252,12 +244,7 @@ class ConfluentReader(GroupReader):
     def _rewind(self) -> None:
         """Makes the client read all of our partitions from their current positions."""
         member = self._of_group
-        places = _at({place: member.positions.next[place] for place in member.open})
-        if self._incremental:  # everything it reads is open: see `_release`
-            self._consumer.incremental_unassign(places)
-            self._consumer.incremental_assign(places)
-        else:
-            self._consumer.assign(places)
+        self._assignments.rewind(self._consumer, {place: member.positions.next[place] for place in member.open})
         self.pause(self._paused)
 
     def _make_sure(self) -> None:
@@ -270,7 +257,7 @@ class ConfluentReader(GroupReader):
         place = min(member.open)
         self._commit_error = None
         try:
-            self._consumer.commit(offsets=_at({place: self._counted[place]}), asynchronous=True)
+            self._consumer.commit(offsets=at({place: self._counted[place]}), asynchronous=True)
             self._commits += 1
         except KafkaException as error:
             self._commit_error = error.args[0]
@@ -306,44 +293,6 @@ class ConfluentReader(GroupReader):
             self._answered = time.monotonic()
         return ends
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Only records the assignment; `poll` begins reading, where brokers may be asked and errors can be raised."""
-        places = frozenset((p.topic, p.partition) for p in partitions)
-        if self._incremental:
-            consumer.incremental_assign([])
-            self._granted |= places
-            self._of_group.assign(self._whole())
-        else:
-            consumer.assign([])
-            self._of_group.assign(places, generation(consumer))
-
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._release(consumer, partitions, self._of_group.revoke)
-
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._release(consumer, partitions, self._of_group.lose)
-
-    def _release(
-        self, consumer: Consumer, partitions: list[TopicPartition], word: Callable[[frozenset[Place]], None]
-    ) -> None:
-        if self._closed:
-            return
-        places = frozenset((p.topic, p.partition) for p in partitions)
-        if not self._incremental:
-            word(places)  # all of them; the client unassigns them by itself
-            return
-        self._granted -= places
-        numbers = {partition for _, partition in places}
-        leaving = frozenset(place for place in self._reading if place[1] in numbers)  # never half of a pair
-        word(leaving)
-        consumer.incremental_unassign([TopicPartition(*place) for place in leaving])
-        self._reading -= leaving
-        self._of_group.assign(self._whole())
-
-    def _whole(self) -> frozenset[Place]:
-        """Returns the granted partitions whose topics have all been granted: they may come one after another."""
-        return whole(self._granted, self._topics)
-
     def _begin(self, places: frozenset[Place]) -> None:
         """Begins reading every partition at a definite offset: ours, the owner's, the group's, or the one from
         `kafka.start`.
@@ -359,15 +308,12 @@ class ConfluentReader(GroupReader):
         self._counted = dict(starts)  # everything before them was delivered by earlier polls
         self._to_commit.clear()
         self._gaps &= kept
-        if self._incremental:
+        if self._assignments.incremental:  # otherwise the client forgets its pauses
             self.resume(self._paused & kept)
-            self._consumer.incremental_assign(_at({place: starts[place] for place in starts.keys() - self._reading}))
-        else:
-            self._consumer.assign(_at(starts))
+        self._assignments.read(self._consumer, starts)
         self._paused.clear()
-        self._reading = frozenset(starts)
         if member.to_commit:
-            self._consumer.commit(offsets=_at(member.to_commit), asynchronous=True)
+            self._consumer.commit(offsets=at(member.to_commit), asynchronous=True)
             self._commits += 1
             member.to_commit = {}
 
@@ -394,7 +340,3 @@ class ConfluentReader(GroupReader):
             log.warning("offsets not committed: %s", error.str())
         else:
             self._answered = time.monotonic()
-
-
-def _at(offsets: Mapping[Place, int]) -> list[TopicPartition]:
-    return [TopicPartition(*place, offset) for place, offset in offsets.items()]

@@ -1,11 +1,14 @@
-"""Messages of confluent-kafka sorted into runs, one per topic partition: column by column, for a million a second."""
+"""Messages of confluent-kafka sorted into runs by topic partition: column by column, for a million a second."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import compress, groupby
+from itertools import chain, groupby
+from operator import itemgetter
 
+import numpy as np
 from confluent_kafka import Message
+from numpy.typing import NDArray
 
 from streameval.sources.kafka.reader import MessageRun
 from streameval.sources.protocol import Place
@@ -17,38 +20,45 @@ SLICE_MESSAGES = 500
 
 
 class MessageColumns:
-    """Messages received, as columns by topic partition, in the order of their first messages."""
+    """Messages received, as runs by topic partition, in the order of their first messages."""
 
     def __init__(self) -> None:
         self.events: list[Message] = []  # errors and ends, which are not messages
-        self._columns: dict[Place, tuple[list[bytes | None], list[int]]] = {}
+        self._runs: dict[Place, list[MessageRun]] = {}
 
     def add(self, messages: Sequence[Message]) -> None:
         """Adds messages, whose objects can be freed then."""
-        errors = list(map(Message.error, messages))
-        if any(errors):  # None: a message
-            self.events += compress(messages, errors)
-            messages = [message for message, error in zip(messages, errors, strict=True) if error is None]
+        if any(map(Message.error, messages)):  # None: a message
+            self.events += [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
         if not messages:
             return
-        values, offsets = list(map(Message.value, messages)), list(map(Message.offset, messages))
         partitions, topics = list(map(Message.partition, messages)), list(map(Message.topic, messages))
-        size = len(values)
+        size = len(messages)
         if partitions.count(partitions[0]) == size == topics.count(topics[0]):  # as mostly, in a backlog
-            self._add((topics[0], partitions[0]), values, offsets)
+            self._add((topics[0], partitions[0]), messages)
             return
-        begin = 0
-        for place, same in groupby(zip(topics, partitions, strict=True)):
-            end = begin + sum(1 for _ in same)
-            self._add(place, values[begin:end], offsets[begin:end])
-            begin = end
+        of_place: dict[Place, list[Message]] = {}
+        for place, same in groupby(zip(topics, partitions, messages, strict=True), itemgetter(0, 1)):
+            of_place.setdefault(place, []).extend(message for _, _, message in same)
+        for place, some in of_place.items():
+            self._add(place, some)
 
-    def _add(self, place: Place, values: list[bytes | None], offsets: list[int]) -> None:
-        known = self._columns.setdefault(place, (values, offsets))
-        if known[0] is not values:
-            known[0].extend(values)
-            known[1].extend(offsets)
+    def _add(self, place: Place, messages: Sequence[Message]) -> None:
+        run = MessageRun(*place, list(map(Message.value, messages)), _offsets(messages))
+        self._runs.setdefault(place, []).append(run)
 
     def runs(self) -> list[MessageRun]:
-        """Returns one run per topic partition."""
-        return [MessageRun(*place, values, offsets) for place, (values, offsets) in self._columns.items()]
+        """Returns the runs, those of a topic partition one after the other."""
+        return list(chain.from_iterable(self._runs.values()))
+
+
+def _offsets(messages: Sequence[Message]) -> NDArray[np.int64]:
+    """Returns the offsets of messages of one topic partition.
+
+    They increase, so where the first and the last are as far apart as there are messages, nobody asks for the others.
+    """
+    first, last = messages[0].offset(), messages[-1].offset()
+    if last - first == len(messages) - 1:
+        return np.arange(first, last + 1)
+    return np.fromiter(map(Message.offset, messages), np.int64, len(messages))

@@ -1,0 +1,105 @@
+"""How partitions come to a group member of confluent-kafka, and go, under both protocols of a group.
+
+Under the classic one every rebalance takes all partitions and gives a complete assignment. Under KIP-848 the broker
+gives and takes single ones, and the client is told only what changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import Consumer, TopicPartition
+
+from streameval.sources.kafka.confluent_client import generation
+from streameval.sources.kafka.member import Member, whole
+from streameval.sources.protocol import Place
+
+
+def at(offsets: Mapping[Place, int]) -> list[TopicPartition]:
+    """Returns places with their offsets, as the client wants them."""
+    return [TopicPartition(*place, offset) for place, offset in offsets.items()]
+
+
+class Assignments:
+    """What the group has assigned to a client, and what the client was told to read.
+
+    Its callbacks only record an assignment; `ConfluentReader.poll` begins reading, where brokers may be asked and
+    errors can be raised.
+    """
+
+    def __init__(self, member: Callable[[], Member], *, incremental: bool) -> None:
+        """`member`: ours, once there is one. `incremental`: the broker changes only what must change (KIP-848)."""
+        self._member = member
+        self.incremental = incremental
+        self._topics: list[str] = []
+        self._granted: frozenset[Place] = frozenset()  # by the broker; a partition is ours once all its topics are
+        self._reading: frozenset[Place] = frozenset()  # what the client was told to read
+        self._closed = False
+
+    def subscribe(self, consumer: Consumer, topics: Sequence[str]) -> None:
+        """Joins the group with a new client, which has no partitions yet."""
+        self._topics = list(topics)
+        self._granted = self._reading = frozenset()
+        consumer.subscribe(self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def read(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
+        """Has the client read these: the complete assignment, of which it may read some already."""
+        if self.incremental:
+            consumer.incremental_assign(at({place: starts[place] for place in starts.keys() - self._reading}))
+        else:
+            consumer.assign(at(starts))
+        self._reading = frozenset(starts)
+
+    def rewind(self, consumer: Consumer, positions: Mapping[Place, int]) -> None:
+        """Has the client read all that is open from these positions; it forgets its pauses."""
+        places = at(positions)
+        if self.incremental:  # everything it reads is open: see `_release`
+            consumer.incremental_unassign(places)
+            consumer.incremental_assign(places)
+        else:
+            consumer.assign(places)
+
+    def close(self) -> None:
+        """From now on nobody is told what the group takes."""
+        self._closed = True
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        places = _places(partitions)
+        if self.incremental:
+            consumer.incremental_assign([])
+            self._granted |= places
+            self._member().assign(self._whole())
+        else:
+            consumer.assign([])
+            self._member().assign(places, generation(consumer))
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._release(consumer, partitions, Member.revoke)
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._release(consumer, partitions, Member.lose)
+
+    def _release(
+        self, consumer: Consumer, partitions: list[TopicPartition], word: Callable[[Member, frozenset[Place]], None]
+    ) -> None:
+        if self._closed:
+            return
+        member, places = self._member(), _places(partitions)
+        if not self.incremental:
+            word(member, places)  # all of them; the client unassigns them by itself
+            return
+        self._granted -= places
+        numbers = {partition for _, partition in places}
+        leaving = frozenset(place for place in self._reading if place[1] in numbers)  # never half of a pair
+        word(member, leaving)
+        consumer.incremental_unassign([TopicPartition(*place) for place in leaving])
+        self._reading -= leaving
+        member.assign(self._whole())
+
+    def _whole(self) -> frozenset[Place]:
+        """Returns the granted partitions whose topics have all been granted: they may come one after another."""
+        return whole(self._granted, self._topics)
+
+
+def _places(partitions: Sequence[TopicPartition]) -> frozenset[Place]:
+    return frozenset((one.topic, one.partition) for one in partitions)
