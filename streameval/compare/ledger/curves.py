@@ -82,10 +82,10 @@ def _take(
     """Writes curves and labels for all parts that contain scores, and empties the table; returns the number of cells
     with labels.
     """
-    n, bins = 0, seen.shape[1]
+    n, bins = np.int64(0), seen.shape[1]
     parts, no, yes = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for side in range(2):
-        words, some = seen[side].view(np.uint64), 0
+        words, some = seen[side].view(np.uint64), np.int64(0)
         for word in range(words.size):
             if words[word] != 0:
                 # without branches, of which every second would be mispredicted: what is not kept is written over
@@ -101,7 +101,7 @@ def _take(
             for i in range(some):
                 cells[np.uint32(n)], values[np.uint32(n)] = (2 * side + label) * bins + parts[i], of_label[i]
                 n += np.int64(of_label[i] != 0)
-    return n
+    return int(n)
 
 
 @numba.njit(cache=True, nogil=True)
