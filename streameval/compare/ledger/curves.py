@@ -82,26 +82,26 @@ def _take(
     """Writes curves and labels for all parts that contain scores, and empties the table; returns the number of cells
     with labels.
     """
-    n, bins = 0, seen.shape[1]
+    n, bins = np.int64(0), seen.shape[1]
     parts, no, yes = np.empty(bins, np.int64), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for side in range(2):
-        words, some = seen[side].view(np.uint64), 0
+        words, some = seen[side].view(np.uint64), np.int64(0)
         for word in range(words.size):
             if words[word] != 0:
+                # without branches, of which every second would be mispredicted: what is not kept is written over
                 for part in range(word * _AT_ONCE, (word + 1) * _AT_ONCE):
-                    if seen[side, part]:
-                        parts[some], no[some], yes[some] = part, counts[side, part, 0], counts[side, part, 1]
-                        counts[side, part, 0] = counts[side, part, 1] = 0
-                        some += 1
+                    at = np.uint32(some)
+                    parts[at], no[at], yes[at] = part, counts[side, part, 0], counts[side, part, 1]
+                    counts[side, part, 0] = counts[side, part, 1] = 0
+                    some += np.int64(seen[side, part])
                 words[word] = 0
         _curve_at(parts[:some], no[:some], yes[:some], curve[side])
         for label in range(2):
             of_label = yes if label else no
             for i in range(some):
-                if of_label[i] != 0:
-                    cells[n], values[n] = (2 * side + label) * bins + parts[i], of_label[i]
-                    n += 1
-    return n
+                cells[np.uint32(n)], values[np.uint32(n)] = (2 * side + label) * bins + parts[i], of_label[i]
+                n += np.int64(of_label[i] != 0)
+    return int(n)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -162,6 +162,8 @@ def _place(
     """Sorts scores into their cells. `ends`: by cell, where the next non-click goes, from the end, and the next click,
     from the start.
     """
+    # one record an impression, with the scores of all versions, took a quarter longer in total; reading what is written to
+    # before, to wait for memory once, twice as long
     cell, entries, copies = some
     for k in range(cell.size):
         mine, clicked = _place_of(cell[k], found), entries[k, 0] & np.uint32(1)

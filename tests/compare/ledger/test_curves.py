@@ -60,6 +60,17 @@ def test_labels_are_those_of_every_score_and_curves_those_at_every_part(pair: bo
     assert table.take()[0].cells.size == 0
 
 
+def test_every_part_may_contain_scores_of_both_labels() -> None:
+    parts = np.tile(np.arange(BINS), 2)
+    codes, table = codes_of(np.repeat([0, 1], BINS), np.stack((parts, parts[::-1]))), LabelTable()
+    for _ in range(2):  # the second time in a table that was full
+        table.add(codes, pair=True)
+        labels, curve = table.take()
+        assert labels.cells.tolist() == list(range(4 * BINS))
+        assert (labels.values == 1).all()
+        assert (curve == curves_of(labels)).all()
+
+
 def test_curves_are_shares_below_and_above() -> None:
     label = np.array([0, 0, 0, 1, 1, 0, 1])
     parts = np.array([[5, 9, 9, 9, 20, 21, 22], [5, 5, 5, 5, 5, 5, 5]])
