@@ -73,15 +73,15 @@ def known_of(
     """
     keys, shown, clicked = entries
     clicks, chance, near, n = np.zeros(USER_GROUPS), np.zeros(USER_GROUPS), 0, first
-    end = np.uint64(keys.size)
     for i in range(pair.size):
         near = _from(keys, pair[i] << np.uint64(PLACE_BITS), near)
         row[i] = 0
         if near == keys.size or keys[near] >> np.uint64(PLACE_BITS) != pair[i]:
             continue
         clicks[:], chance[:], every, every_click = 0.0, 0.0, 0.0, np.int64(0)
-        at, before, before_curve, here = np.uint64(near), keys[near] >> np.uint64(GROUP_BITS), 0.0, np.int64(0)
-        while at < end and keys[at] >> np.uint64(PLACE_BITS) == pair[i]:
+        before, before_curve, here = keys[near] >> np.uint64(GROUP_BITS), 0.0, np.int64(0)
+        while near < keys.size and keys[np.uint64(near)] >> np.uint64(PLACE_BITS) == pair[i]:
+            at = np.uint64(near)
             place, group = keys[at] >> np.uint64(GROUP_BITS), keys[at] & np.uint64(USER_GROUPS - 1)
             of_curve, same = curve[place & np.uint64((1 << POSITION_BITS) - 1)], place == before
             every += 0.0 if same else here * before_curve
@@ -89,9 +89,9 @@ def known_of(
             clicks[group] += clicked[at]
             chance[group] += shown[at] * of_curve
             every_click += np.int64(clicked[at])
-            before, before_curve, at = place, of_curve, at + np.uint64(1)
+            before, before_curve = place, of_curve
+            near += 1
         every += here * before_curve
-        near = np.int64(at)
         known = every_click / every if every > 0.0 else 0.0
         rate[n] = known if every > 0.0 else np.nan
         for g in range(USER_GROUPS):
