@@ -183,13 +183,13 @@ def _scale(
     expected = np.empty(curve.size)
     for _ in range(_MOST_ROUNDS):
         expected[:] = 0.0
-        for i in range(indptr.size - 1):
-            chance = 0.0
-            for e in range(indptr[i], indptr[i + 1]):
-                chance += exposure[e] * curve[position[e]]
+        for i in range(np.uint64(pair_clicks.size)):  # unsigned indices: not checked for counting from the end
+            first, end, chance = np.uint64(indptr[i]), np.uint64(indptr[i + np.uint64(1)]), 0.0
+            for e in range(first, end):
+                chance += exposure[e] * curve[np.uint64(position[e])]
             effect = pair_clicks[i] / chance
-            for e in range(indptr[i], indptr[i + 1]):
-                expected[position[e]] += exposure[e] * effect
+            for e in range(first, end):
+                expected[np.uint64(position[e])] += exposure[e] * effect
         change = 0.0
         for k in range(curve.size):
             if clicks[k] > 0.0:

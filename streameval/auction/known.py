@@ -69,27 +69,29 @@ def known_of(
     has no history.
 
     `rate`: `rerun.ClickTables.rate`; `owed` [rows, USER_GROUPS]: the residuals of `rerun.run_through`. Returns where
-    the rows end.
+    the rows end. Without a branch where a position ends: it is unpredictable.
     """
     keys, shown, clicked = entries
-    clicks, chance, at, n = np.zeros(USER_GROUPS), np.zeros(USER_GROUPS), 0, first
+    clicks, chance, near, n = np.zeros(USER_GROUPS), np.zeros(USER_GROUPS), 0, first
     for i in range(pair.size):
-        at = _from(keys, pair[i] << np.uint64(PLACE_BITS), at)
+        near = _from(keys, pair[i] << np.uint64(PLACE_BITS), near)
         row[i] = 0
-        if at == keys.size or keys[at] >> np.uint64(PLACE_BITS) != pair[i]:
+        if near == keys.size or keys[near] >> np.uint64(PLACE_BITS) != pair[i]:
             continue
         clicks[:], chance[:], every, every_click = 0.0, 0.0, 0.0, np.int64(0)
-        while at < keys.size and keys[at] >> np.uint64(PLACE_BITS) == pair[i]:
-            place, here = keys[at] >> np.uint64(GROUP_BITS), np.int64(0)
-            of_curve = curve[place & np.uint64((1 << POSITION_BITS) - 1)]
-            while at < keys.size and keys[at] >> np.uint64(GROUP_BITS) == place:
-                group = keys[at] & np.uint64(USER_GROUPS - 1)
-                clicks[group] += clicked[at]
-                chance[group] += shown[at] * of_curve
-                every_click += np.int64(clicked[at])
-                here += np.int64(shown[at])
-                at += 1
-            every += here * of_curve
+        before, before_curve, here = keys[near] >> np.uint64(GROUP_BITS), 0.0, np.int64(0)
+        while near < keys.size and keys[np.uint64(near)] >> np.uint64(PLACE_BITS) == pair[i]:
+            at = np.uint64(near)
+            place, group = keys[at] >> np.uint64(GROUP_BITS), keys[at] & np.uint64(USER_GROUPS - 1)
+            of_curve, same = curve[place & np.uint64((1 << POSITION_BITS) - 1)], place == before
+            every += 0.0 if same else here * before_curve
+            here = np.int64(shown[at]) + (here if same else np.int64(0))
+            clicks[group] += clicked[at]
+            chance[group] += shown[at] * of_curve
+            every_click += np.int64(clicked[at])
+            before, before_curve = place, of_curve
+            near += 1
+        every += here * before_curve
         known = every_click / every if every > 0.0 else 0.0
         rate[n] = known if every > 0.0 else np.nan
         for g in range(USER_GROUPS):

@@ -216,14 +216,14 @@ def _pieces(
     cells: NDArray[np.int64],
     values: NDArray[np.int64],
 ) -> int:
-    n = at = 0
+    n = at = np.uint64(0)
     for i in range(first.size):
-        for cell in range(size[i]):
+        for cell in range(np.uint64(size[i])):  # unsigned indices: not checked for counting from the end
             value = every[at + cell]
-            cells[n], values[n] = first[i] + cell, value
-            n += value != 0
-        at += size[i]
-    return n
+            cells[n], values[n] = first[i] + np.int64(cell), value
+            n += np.uint64(value != 0)
+        at += np.uint64(size[i])
+    return int(n)
 
 
 def _length(vector: SparseVector) -> int:
