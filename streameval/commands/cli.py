@@ -24,6 +24,7 @@ from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
 from streameval.commands.targets import OutFile, TrafficTarget
 from streameval.process import logs, memory, progress, start
+from streameval.process.quick_sort import choose_sort
 from streameval.settings import toml as config_file
 from streameval.settings.tree import ConfigError
 
@@ -288,6 +289,7 @@ def main() -> None:
     """The console entry: every expected error is one line on stderr and status 1."""
     start.open_standard_streams()
     start.name_standard_output()
+    choose_sort()
     sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)

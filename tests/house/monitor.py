@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka import Producer
 from numpy._core._multiarray_umath import __cpu_features__
 
+from streameval.process import quick_sort
 from tests.house.traffic import Message
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ PATIENCE = 900.0  # seconds; the first start on a machine compiles, beside whate
 TOPICS = ("impressions", "clicks")
 # The last bit of a sum or a logarithm is the processor's: the record was made with AVX-512 and OpenBLAS's kernels for it.
 AVX512 = bool(__cpu_features__.get("AVX512_SKX"))
-ARITHMETIC = {"OPENBLAS_CORETYPE": "SkylakeX"} if AVX512 else {}
+ARITHMETIC = {"OPENBLAS_CORETYPE": "SkylakeX", quick_sort.DISABLED: ""} if AVX512 else {}
 
 
 def replay(folder: Path, messages: Sequence[Message], name: str, more: str = "", **environment: str) -> dict[str, Any]:
