@@ -11,7 +11,7 @@ from streameval.process.quick_sort import choose_sort
 
 choose_sort()  # as the program does; before NumPy is imported
 
-from benchmarks import (  # noqa: E402
+from benchmarks import (  # noqa: E402  (after that choice)
     against,
     auctions,
     checkpoint,
@@ -35,7 +35,7 @@ from benchmarks import (  # noqa: E402
     stages,
     startup,
 )
-from benchmarks.detection import command  # noqa: E402
+from benchmarks.detection import command  # noqa: E402  (after that choice)
 
 ALL = {
     "pipeline": pipeline.main,

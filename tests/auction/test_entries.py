@@ -39,19 +39,6 @@ def test_summed_hours_equal_counts_in_a_dictionary(parts: int) -> None:
     assert found.keys.tolist() == sorted(expected)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3_000])
-def test_labels_are_counted_by_every_bit_of_their_keys(n: int) -> None:
-    rng = np.random.default_rng(n)
-    kinds = rng.integers(0, 2**64 - 1, 500, np.uint64, endpoint=True)
-    kinds[100:200] = kinds[:100] ^ (np.uint64(1) << rng.integers(0, 64, 100).astype(np.uint64))
-    kinds[:3] = 0, 1, 2**64 - 1
-    keys, label = kinds[rng.integers(0, 500, n)], (rng.random(n) < 0.3).astype(np.int8)
-    known, shown = np.unique(keys, return_counts=True)
-    clicks = np.array([label[keys == key].sum() for key in known.tolist()], np.int64)
-    found = counted(keys.copy(), label)
-    assert all(np.array_equal(mine, its) for mine, its in zip(found, (known, shown, clicks), strict=True))
-
-
 def hours_given(rng: np.random.Generator, numbers: list[int]) -> list[tuple[int, int, int, int, int]]:
     """(hour, pair, position, group, label) of 300 labels an hour."""
     columns = [rng.integers(0, most, 300 * len(numbers)).tolist() for most in (40, 5, 16)]
