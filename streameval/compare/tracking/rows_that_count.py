@@ -13,9 +13,9 @@ from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.events.batch import Series
 
-NamedRows = Mapping[RowName, Ints]
-LookGains = Sequence[tuple[int, NamedRows]]  # (segment, rows) that a look adds, oldest first
-Past = Callable[[], Iterator[tuple[int, NamedRows]]]  # the same for everything evaluated so far
+RowsByName = Mapping[RowName, Ints]
+LookGains = Sequence[tuple[int, RowsByName]]  # (segment, rows) that a look adds, oldest first
+Past = Callable[[], Iterator[tuple[int, RowsByName]]]  # the same for everything evaluated so far
 Placing = Callable[[Collection[RowName]], Mapping[tuple[int, RowName], Ints]]  # sums of open strata so far, by segment
 
 
@@ -26,13 +26,13 @@ class RowsThatCount:
         """`pane` in ms."""
         self._limits, self._pane, self._aside = limits, pane, aside
 
-    def add(self, tracked: Tracked, segment: int, rows: NamedRows) -> None:
+    def add(self, tracked: Tracked, segment: int, rows: RowsByName) -> None:
         """Adds rows of a segment. Those before the comparison's own first segment are for itself to leave out."""
         if segment * self._pane <= tracked.start + self._limits.horizon and not self._aside.overlap(segment):
             for key in tracked.concerned(rows):
                 tracked.add(segment, key, rows[key])
 
-    def add_gauc(self, tracked: Tracked, segment: int, rows: NamedRows) -> None:
+    def add_gauc(self, tracked: Tracked, segment: int, rows: RowsByName) -> None:
         """Adds rows of a window of GAUC if it begins, at a segment, within the comparison."""
         start = segment * self._pane
         within = tracked.start <= start <= tracked.start + self._limits.horizon
