@@ -108,13 +108,15 @@ def make_settings(
     )  # fmt: skip
 
 
+# Readers' panes are in no report, and took as long as all the rest: those of every look, four of the newest are enough
+few_panes = patch.object(panes, "AT_ONCE", 4)
+
+
 @contextmanager
 def looks_of(pane: str) -> Iterator[None]:
-    """Looks judge the join by panes as long as what is broken in the stream. For readers they evaluate few panes: those are in
-    no report, are evaluated alike however many there are, and took as long as all the rest.
-    """
+    """Looks judge the join by panes as long as what is broken in the stream, and evaluate few panes."""
     recent = 4 if pane == "10s" else 40
-    with patch.object(join_panes, "RECENT_PANES", recent), patch.object(panes, "AT_ONCE", 4):
+    with patch.object(join_panes, "RECENT_PANES", recent), few_panes:
         yield
 
 

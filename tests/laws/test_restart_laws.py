@@ -24,6 +24,7 @@ from tests.laws.streams import (
     WHOLE,
     astray,
     differences,
+    few_panes,
     looks_of,
     make_settings,
     scenario,
@@ -172,6 +173,7 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
         assert not differences(report(process.pipeline), expected)
 
 
+@few_panes
 @pytest.mark.parametrize("older", range(PARTITIONS))
 @pytest.mark.parametrize("cut", [0.4, 0.7, 0.95])
 @pytest.mark.parametrize("pane", ["10s", "1s"])
