@@ -54,7 +54,7 @@ def connections(settings: Settings, patience: float = BROKER_PATIENCE) -> Iterat
 
 
 def _kafka(kafka: Kafka, patience: float) -> Iterator[Probed]:
-    from streameval.sources.kafka.source import open_reader
+    from streameval.sources.kafka.clients import open_reader
 
     wanted = tuple(dict.fromkeys((kafka.impressions_topic, kafka.clicks_topic)))
     names = (*wanted, *((kafka.dead_letter_topic,) if kafka.dead_letter_topic else ()))

@@ -104,7 +104,7 @@ class AtOnce:
         series = self._catalog.series
         codes = {series.index(baseline), series.index(candidate)}
         setup: Setup = "paired" if any(set(key) == codes for _, key, _ in gains) else "split"
-        start, first = self._first, self._ledger.segment(self._first // self._pane)
+        start, first = self._first, self._ledger.bounds.first(self._first // self._pane)
         deploy = Deploy(candidate.version, candidate.model, candidate.version, baseline.version, start, "deploy", start)
         tracked = SequentialTracked(deploy, setup, baseline, candidate, start, first, self._rule, shape=self._shape)
         for segment, (served, other), row in gains:

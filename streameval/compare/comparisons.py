@@ -24,7 +24,9 @@ from streameval.compare.ledger.strata import Strata, with_placed
 from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.reading import Comparison, Deploy, Role
 from streameval.compare.reading.words import headline
-from streameval.compare.tracking.board import Board, BoardLimits, Placing, named
+from streameval.compare.tracking.board import Board
+from streameval.compare.tracking.limits import BoardLimits
+from streameval.compare.tracking.rows_that_count import Placing, named
 from streameval.compare.tracking.silence import Due, Silence, Stretch
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
@@ -93,7 +95,7 @@ class Comparisons:
     @property
     def deploys(self) -> tuple[Deploy, ...]:
         """Oldest first."""
-        return tuple(self._board.deploys)
+        return tuple(self._board.deploys.on_record)
 
     def counted(self) -> Counted:
         """Returns empty sums for a new partition."""
@@ -126,7 +128,7 @@ class Comparisons:
     def advance(self, partitions: Sequence[Counted]) -> None:
         """Processes all new arrivals, and takes every look that is due."""
         for announcement in self._announcements.take():
-            deploy = self._board.announce(announcement)
+            deploy = self._board.deploys.announce(announcement)
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
         self._catch_up(partitions)
         arrived, complete = self._reached(partitions)

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 FENCED_SECONDS = 120.0  # by then Kafka must have revoked a partition that is not ours (session timeout, rebalance)
 BEGIN_SECONDS = 1.0  # between checks for the first offsets of a new partition
 HISTORY_SECONDS = 5.0  # between checks for panes to write
-FOLD_SECONDS = 300.0
+FOLD_SECONDS = 300.0  # between two attempts to merge panes into hours, and hours into days
 LETTERS_SECONDS, LETTERS_AGAIN_SECONDS = 5.0, 1.0  # that a checkpoint waits for dead letters, and once that was in vain
 ROWS_AGAIN_SECONDS = 10.0  # until the next attempt after rows could not be written
 _MANY_PANES = 512  # unwritten panes of a partition at which ingest waits for the history
@@ -101,7 +101,8 @@ class PartitionKeeper:
         self._history_due = self._fold_due = self._rows_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
-        self._history_works, self._history_was_last, self._rows_were_last = True, False, False
+        self._history_works = True  # the last attempt to write it did not fail
+        self._history_was_last = self._rows_were_last = False  # they had the last turn on the writing thread
         pipeline.has_history = True
 
     # -- called by the source ------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ class PartitionKeeper:
         if self._job is not None:
             return
         self._numbers.failures += self._ids.tick(self._rows())
-        # one that takes longer than its interval, or fails while many wait, leaves the others their turn
+        # never twice in a row: a slow or failing history would leave checkpoints and rows no turn
         turn, self._history_was_last = not self._history_was_last, False
         if turn and (self._history_due <= now or (behind > _MANY_PANES and self._history_works)):
             self._write_history(fold=self._fold_due <= now)
@@ -294,9 +295,11 @@ class PartitionKeeper:
                 yield self._pipeline.partitions[partition].to_disk, held.files
 
     def _rows_wait(self) -> bool:
+        """Whether the rows of a partition are so far behind that ingest must wait for the disk."""
         return any(rows_wait(part.to_disk) for part in self._pipeline.partitions.values())
 
     def _keep_rows(self, partitions: Sequence[int]) -> None:
+        """Starts the work on rows of one of the partitions, if there is any: whose last turn was longest ago, first."""
         for partition in sorted(partitions, key=lambda partition: self._held[partition].rows_at):
             part, held = self._pipeline.partitions.get(partition), self._held[partition]
             work = None if part is None else work_on_rows(part.to_disk, held.files, held.unchecked)
@@ -363,6 +366,7 @@ class PartitionKeeper:
             self._fenced[partition] = time.monotonic()
 
     def _settled(self, partition: int) -> int | None:
+        """Returns the time (ms) before which nothing that the partition has counted can change; None if unknown."""
         part = self._pipeline.partitions.get(partition)
         if part is None or part.firm in (NEVER, FOREVER):
             return None

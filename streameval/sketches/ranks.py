@@ -95,7 +95,7 @@ def _apply(
                 pairs = np.int64(min(twice, _MOST_PAIRS))
             else:
                 pairs, clicks = concordant_pairs(merged, n)
-        else:  # as nearly always
+        else:  # only additions, as nearly always
             first = a
             while a < add.size and np.int64(add[a] >> SLOT) == slot:
                 a += 1

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from streameval.settings.tree import Kafka
+from streameval.sources.kafka.clients import open_reader
 from streameval.sources.kafka.reader import UnreachableError
-from streameval.sources.kafka.source import open_reader
 from streameval.sources.protocol import SourceError
 
 PATIENCE = 180.0  # seconds, on a slow machine

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from streameval.sources.kafka.source import open_reader
+from streameval.sources.kafka.clients import open_reader
 
 pytestmark = pytest.mark.kafka
 PATIENCE = 180.0  # seconds, on a slow machine

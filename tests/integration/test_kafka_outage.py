@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streameval.sources.kafka.source import open_reader
+from streameval.sources.kafka.clients import open_reader
 from streameval.sources.protocol import DeadLetter
 from tests.integration.test_kafka_groups import Anybody
 from tests.ports import free_port

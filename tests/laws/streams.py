@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
+from streameval.counting import join_panes
+from streameval.results import panes
 from streameval.settings.tree import Settings
 from streameval.simulate.scenario import Scenario, Version
 from streameval.store import container
@@ -103,9 +108,16 @@ def make_settings(
     )  # fmt: skip
 
 
-def recent(pane: str) -> int:
-    """The panes by which looks judge the join, instead of `join_panes.RECENT_PANES`: as long as what is broken in the stream."""
-    return 4 if pane == "10s" else 40
+# Readers' panes are in no report, and took as long as all the rest: those of every look, four of the newest are enough
+few_panes = patch.object(panes, "AT_ONCE", 4)
+
+
+@contextmanager
+def looks_of(pane: str) -> Iterator[None]:
+    """Looks judge the join by panes as long as what is broken in the stream, and evaluate few panes."""
+    recent = 4 if pane == "10s" else 40
+    with patch.object(join_panes, "RECENT_PANES", recent), few_panes:
+        yield
 
 
 def through_disk(process: Any, partition: int, path: Path) -> dict:

@@ -22,6 +22,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 import streameval
 from streameval.counting import look_panes
 from streameval.events.durations import HOUR
+from tests.laws.streams import few_panes
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,13 @@ SETTINGS = {
     "compare": {"min_duration": "1m"},
 }
 ENOUGH = 200  # clicks, of which an AUC by the hour is as good as one of all
+
+
+@pytest.fixture(autouse=True)
+def panes_of_readers() -> Iterator[None]:
+    """Hours of traffic have thousands of panes of a second; comparisons do not depend on what readers are shown of them."""
+    with few_panes:
+        yield
 
 
 def sigmoid(x: Any) -> Any:

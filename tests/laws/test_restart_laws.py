@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from streameval.counting import join_panes
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
 from streameval.simulate.encode import events
@@ -25,8 +24,9 @@ from tests.laws.streams import (
     WHOLE,
     astray,
     differences,
+    few_panes,
+    looks_of,
     make_settings,
-    recent,
     scenario,
     through_disk,
     weighed,
@@ -142,7 +142,7 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
                 steps.append((p, at[p], min(at[p] + sizes[len(steps) % len(sizes)], len(messages()[p]))))
                 at[p] = steps[-1][2]
 
-    with patch.object(join_panes, "RECENT_PANES", recent(pane)):
+    with looks_of(pane):
         truth = Process(config, [])
         for partition, start, end in steps:
             truth.take(partition, messages()[partition][start:end], end)
@@ -173,6 +173,7 @@ def test_any_restarts_from_any_checkpoints_give_the_report_of_an_undisturbed_run
         assert not differences(report(process.pipeline), expected)
 
 
+@few_panes
 @pytest.mark.parametrize("older", range(PARTITIONS))
 @pytest.mark.parametrize("cut", [0.4, 0.7, 0.95])
 @pytest.mark.parametrize("pane", ["10s", "1s"])

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from streameval.counting import join_panes
 from streameval.loop.options import options_of
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
@@ -31,8 +30,8 @@ from tests.laws.streams import (
     WHOLE,
     astray,
     differences,
+    looks_of,
     make_settings,
-    recent,
     scenario,
     through_disk,
     weighed,
@@ -148,7 +147,7 @@ class Reading:
         """The report, and the history."""
         self.pipeline.finish()
         report = readers_see(self.pipeline).report()
-        self.look()
+        self.look(whole=False)
         self.history.close()
         return report, history_content(self.store)
 
@@ -215,7 +214,7 @@ def test_however_two_logs_are_read_report_history_and_comparisons_are_the_same(
     seed: int,
     folder: Path,
 ) -> None:
-    with patch.object(join_panes, "RECENT_PANES", recent(pane)):
+    with looks_of(pane):
         expected, expected_history = truth(weighting, over, pane, folder)
         report, history_ = read(weighting, over, pane, ahead, sizes, silences, kills, Random(seed), folder)
     assert not differences(report, expected)

@@ -14,7 +14,6 @@ corrections do not affect them. While a pane is waiting, its impressions are in 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from streameval.compare.ledger.packed import PackedSums, restored, saved
 from streameval.compare.ledger.parts import PartSums, grown
 from streameval.compare.ledger.pieces import NO_PIECES, PieceScores, RowPieces, StratumCurves
 from streameval.compare.ledger.placements import APART, ScoreCodes, place
+from streameval.compare.ledger.segment_bounds import SegmentBounds
 from streameval.compare.ledger.sums import (
     SCALARS,
     WIDTH,
@@ -95,7 +95,7 @@ class Ledger:
         self._waiting_codes = WaitingCodes()
         self._segments: dict[int, Matrix] = {}  # by first pane
         self.open = OpenScores()  # scores of evaluated panes, to be placed with their stratum
-        self._cuts: list[int] = []  # panes at which segments begin, other than hours
+        self.bounds = SegmentBounds(pane)
         self.untracked = 0  # scores of versions beyond `numbering.MOST_ROWS`
 
     # -- counting ------------------------------------------------------------------------------------------------
@@ -184,22 +184,8 @@ class Ledger:
 
     def cut(self, pane: int) -> None:
         """Starts a new segment at a pane, which must not have been evaluated yet."""
-        if pane not in self._cuts:
-            self._cuts = sorted([*self._cuts, pane])
+        if self.bounds.cut(pane):
             self._due.cut()
-
-    def segment(self, pane: int) -> int:
-        """Returns the first pane of a pane's segment: of its hour, or of the last cut within it."""
-        begin = pane * self._pane // HOUR * HOUR
-        first = -(-begin // self._pane)
-        cut = bisect_right(self._cuts, pane) - 1
-        return first if cut < 0 else max(first, self._cuts[cut])
-
-    def end_of(self, segment: int) -> int:
-        """Returns the first pane after a segment."""
-        end = -(-(segment * self._pane // HOUR + 1) * HOUR // self._pane)
-        cut = bisect_right(self._cuts, segment)
-        return end if cut == len(self._cuts) else min(end, self._cuts[cut])
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -210,9 +196,9 @@ class Ledger:
         then, together with the rest of their segment, and set apart.
         """
         out = []
-        for pane, late in self._due.take(end, deferred, lambda pane: self.end_of(self.segment(pane))):
+        for pane, late in self._due.take(end, deferred, lambda pane: self.bounds.end(self.bounds.first(pane))):
             gained = self._with_apart(self._waiting[late].pop(pane), np.add)
-            number = self.segment(pane)
+            number = self.bounds.first(pane)
             leaves = not late and pane in deferred
             if leaves and self._cap is not None:
                 self._set_apart(gained)
@@ -258,12 +244,11 @@ class Ledger:
 
     def forget_before(self, pane: int) -> None:
         """Drops segments that ended before a pane."""
-        keep = self.segment(pane)
+        keep = self.bounds.first(pane)
         for number in [n for n in self._segments if n < keep]:
             del self._segments[number]
         self.parts.forget_before(keep)
-        if self._cuts and self._cuts[0] < keep:
-            self._cuts = [cut for cut in self._cuts if cut >= keep]
+        if self.bounds.forget_before(keep):
             self._due.cut()
         if len(self._numbers.rows) > numbering.MOST_ROWS * 3 // 4:
             self._make_room()
@@ -304,7 +289,7 @@ class Ledger:
             "open": self.open.state(),
             "segments": [[pane, matrix.copy()] for pane, matrix in sorted(self._segments.items())],
             **self.parts.state(),
-            "cuts": list(self._cuts),
+            "cuts": list(self.bounds.cuts),
             "untracked": self.untracked,
             "user_cap": None if self._cap is None else self._cap.state(),
         }
@@ -333,7 +318,7 @@ class Ledger:
         self.open = OpenScores.restore(state["open"])
         self._segments = {pane: self.pieces.fitted(matrix, pieces, self._core) for pane, matrix in state["segments"]}
         self.parts.restore(state, self._looks.of)
-        self._cuts = list(state["cuts"])
+        self.bounds.cuts = list(state["cuts"])
         self.untracked = state["untracked"]
         if self._cap is not None and state.get("user_cap") is not None:
             self._cap.restore(state["user_cap"])

@@ -69,17 +69,17 @@ class Strata:
             still: dict[int, list[_Piece]] = {}
             scores, clicks = 0, 0
             for pane, ledger, row, n, y in _panes(held):
-                segment = ledger.segment(pane)
+                segment = ledger.bounds.first(pane)
                 if self._covers(key, pane):  # counted again, or corrected
                     placed.setdefault(segment, []).append((pane, ledger, row))
                     continue
                 still.setdefault(segment, []).append((pane, ledger, row))
-                if end < ledger.end_of(segment):
+                if end < ledger.bounds.end(segment):
                     scores, clicks = scores + n, clicks + y
             for segment, pieces in placed.items():
                 self._place_again(gains, key, segment, pieces)
             for segment, pieces in sorted(still.items()):
-                last = ledgers[0].end_of(segment)
+                last = ledgers[0].bounds.end(segment)
                 until = min(end, last)
                 if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
                     labels, core = self._counted(key, pieces)
@@ -97,7 +97,7 @@ class Strata:
                 continue
             by_segment: dict[int, list[ScoreCodes]] = {}
             for pane, ledger, row, _, _ in _panes(held):
-                by_segment.setdefault(ledger.segment(pane), []).append(ledger.open.of(pane, row))
+                by_segment.setdefault(ledger.bounds.first(pane), []).append(ledger.open.of(pane, row))
             for segment, codes in by_segment.items():
                 whole = np.concatenate(codes)
                 self._table.add(whole, key[1] >= 0)
@@ -169,7 +169,7 @@ class Strata:
         first = min(ledger.open.first(row) for ledger, row in held)
         if self._covers(key, first):
             return True
-        if not close or over or end >= held[0][0].end_of(held[0][0].segment(first)):
+        if not close or over or end >= held[0][0].bounds.end(held[0][0].bounds.first(first)):
             return close
         scores, clicks = map(sum, zip(*(ledger.open.total(row) for ledger, row in held), strict=True))
         return clicks >= _ENOUGH or scores >= _MOST

@@ -7,47 +7,27 @@ the same events lead to the same looks, whatever the batches, the speed and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from streameval.compare.announce import Announcement, announced_deploy, with_announcement
 from streameval.compare.evidence.evidence import Rule
-from streameval.compare.evidence.ratio import Ints
 from streameval.compare.ledger.row_shape import PLAIN_ROWS, RowShape
 from streameval.compare.reading.reading import SETUPS, Comparison, Deploy, Role, Setup
 from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
+from streameval.compare.tracking.deploys import Deploys
 from streameval.compare.tracking.learning import LearningModels
+from streameval.compare.tracking.limits import BoardLimits
 from streameval.compare.tracking.roles import Roles, seen_in
+from streameval.compare.tracking.rows_that_count import LookGains, Past, Placing, RowsThatCount
 from streameval.compare.tracking.sequential import SequentialTracked
-from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
 from streameval.compare.tracking.watch import Watch
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
 from streameval.events.names import OTHER
-
-_MOST_DEPLOYS = 1_000  # kept on record
-
-Placing = Callable[[Collection[RowName]], Mapping[tuple[int, RowName], Ints]]  # sums of open strata so far, by segment
-_Gains = Sequence[tuple[int, Mapping[RowName, Ints]]]  # (segment, rows) that a look adds, oldest first
-_Past = Callable[[], Iterator[tuple[int, Mapping[RowName, Ints]]]]  # the same for everything evaluated so far
-
-
-@dataclass(frozen=True, slots=True)
-class BoardLimits:
-    """Which versions are noticed, and how long they are compared. Times in ms."""
-
-    share: float  # share of its model's traffic from which a version is noticed
-    count: int  # or this many impressions
-    horizon: int  # how long a comparison runs
-    restart: int  # after which the next window starts
-    keep: int  # comparisons kept on record
-    history: int = 15 * 86_400_000  # how long the ledgers keep sums
-    learning: int = 6 * HOUR  # an online model is evaluated once it has not improved over a window of this length
-    gauc_window: int = HOUR  # of a user's list
 
 
 class Board:
@@ -58,27 +38,16 @@ class Board:
         self._rule, self._limits, self._pane, self._shape = rule, limits, pane, shape
         self._look = LookPanes(pane).length
         self._watch = Watch(limits.share, limits.count)
+        self.deploys = Deploys(self._watch)
         self._roles = Roles(limits.share)
         self._learning = LearningModels(limits.learning)
-        self.deploys: list[Deploy] = []
         self.tracked: list[Tracked] = []
         self.arrived = 0  # the first pane that may still get arrivals
         self.looked = 0  # the first pane that has not been evaluated
         self.aside = AsideHours(pane)
+        self._rows = RowsThatCount(limits, pane, self.aside)
 
     # -- events --------------------------------------------------------------------------------------------------
-
-    def announce(self, announcement: Announcement) -> Deploy:
-        """Records a deploy announced by CI/CD."""
-        a = announcement
-        known = announced_deploy(self.deploys, a)
-        if known is not None:
-            deploy = with_announcement(known, a)
-            self._replace(deploy)
-            return deploy
-        deploy = self._watch.announced(a.model, a.version, a.at, a.note, a.link)
-        self._add(deploy)
-        return deploy
 
     def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
         """Adds impressions by the series that served them, of the panes looked at with a pane, the last of them; returns
@@ -86,33 +55,19 @@ class Board:
         """
         end = (pane + 1) * self._pane
         counts = {(series.model, series.version): n for series, n in served.items()}
-        out = []
-        for deploy in self._watch.pane(end - self._look, end, counts):
-            waiting = [
-                d
-                for d in self.deploys
-                if (d.model, d.version) == (deploy.model, deploy.version) and d.noticed is None and d.kind != "shadow"
-            ]
-            if waiting:  # it was announced
-                known = waiting[-1]
-                deploy = replace(  # noqa: PLW2901  (it takes the noticed one's place)
-                    known, kind=deploy.kind, noticed=deploy.noticed, replaces=deploy.replaces, at=deploy.at
-                )
-                self._replace(deploy)
-            else:
-                self._add(deploy)
-            out.append(deploy)
-            self._compare(deploy, Series(deploy.model, deploy.version, "logged"))
+        noticed = self.deploys.arrivals(end - self._look, end, counts)
+        for deploy in noticed:
+            self._compare(deploy)
         self.arrived = max(self.arrived, pane + 1)
-        return out
+        return noticed
 
     def look(
         self,
         pane: int,
-        gains: _Gains,
-        past: _Past,
+        gains: LookGains,
+        past: Past,
         withheld: str | None,
-        gauc: _Gains = (),
+        gauc: LookGains = (),
         placing: Placing = lambda keys: {},
         partitions: int = 1,
     ) -> list[Tracked]:
@@ -139,12 +94,12 @@ class Board:
             # corrections are added even after its end. A pair is not compared before its server is the champion, but
             # its rows from earlier in the segment count too, because its scores are placed with the segment
             for segment, rows in gains if tracked.has_past else past():
-                self._gain(tracked, segment, rows)
+                self._rows.add(tracked, segment, rows)
             tracked.has_past = True
             for segment, rows in gauc:
-                self._gain_gauc(tracked, segment, rows)
+                self._rows.add_gauc(tracked, segment, rows)
             if runs and withheld is None and tracked.is_due():
-                self._hold(tracked, placing)
+                self._rows.hold(tracked, placing, self.looked * self._pane)
             if runs:
                 tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
@@ -164,14 +119,14 @@ class Board:
     def withhold(self, at: int, why: str) -> None:
         """Withholds verdicts from `at` (ms) on, until the next look."""
         for tracked in self.tracked:
-            if tracked.start < at <= tracked.start + self._limits.horizon:
+            if self._limits.runs(tracked.start, at):
                 tracked.withhold(at, why)
 
     def place(self, placing: Placing) -> None:
         """Adds provisional placements of open strata to running comparisons, for their readers."""
         for tracked in self.tracked:
             if not tracked.holds:
-                self._hold(tracked, placing)
+                self._rows.hold(tracked, placing, self.looked * self._pane)
 
     def cuts(self) -> list[int]:
         """Returns the panes at which the sums of comparisons begin, and the first ones after they end."""
@@ -209,7 +164,7 @@ class Board:
             "looked": self.looked,
             "aside": self.aside.state(),
             "watch": self._watch.state(),
-            "deploys": [asdict(deploy) for deploy in self.deploys],
+            "deploys": self.deploys.state(),
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
             "roles": self._roles.state(),
             "learning": self._learning.state(),
@@ -227,8 +182,8 @@ class Board:
         self.arrived, self.looked = state["arrived"], state["looked"]
         self.aside.restore(state.get("aside", {}))
         self._watch.restore(state["watch"])
-        self.deploys = [Deploy(**deploy) for deploy in state["deploys"]]
-        by_id = {deploy.id: deploy for deploy in self.deploys}
+        self.deploys.restore(state["deploys"])
+        by_id = {deploy.id: deploy for deploy in self.deploys.on_record}
         self._roles.restore(state.get("roles", []))
         self._learning.restore(state.get("learning", []))
         if "learning" not in state:  # an older checkpoint: what was being judged then continues to be judged
@@ -250,28 +205,24 @@ class Board:
                 restarted.append(self.tracked[-1].id)
         return restarted
 
-    def add_past(self, segments: _Past) -> None:
+    def add_past(self, segments: Past) -> None:
         """Adds the rows evaluated earlier to new comparisons that need them."""
         new = [tracked for tracked in self.tracked if not tracked.has_past]
         if new:
             for segment, rows in segments():
                 for tracked in new:
-                    self._gain(tracked, segment, rows)
+                    self._rows.add(tracked, segment, rows)
         for tracked in new:
             tracked.has_past = True
 
-    def rebuild(
-        self,
-        segments: _Past,
-        gauc: _Past = lambda: iter(()),
-    ) -> None:
+    def rebuild(self, segments: Past, gauc: Past = lambda: iter(())) -> None:
         """Recomputes the sums from the evaluated segments of all partitions."""
         for tracked in self.tracked:
             tracked.forget_sums()
             for segment, rows in segments():
-                self._gain(tracked, segment, rows)
+                self._rows.add(tracked, segment, rows)
             for segment, rows in gauc():
-                self._gain_gauc(tracked, segment, rows)
+                self._rows.add_gauc(tracked, segment, rows)
             tracked.has_past = True
         self._freeze_expired()
 
@@ -294,35 +245,13 @@ class Board:
             )
         return SequentialTracked(deploy, setup, baseline, candidate, start, segment, rule, shape=self._shape)
 
-    def _gain(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
-        if segment * self._pane > tracked.start + self._limits.horizon or self.aside.overlap(segment):
-            return
-        for key in tracked.concerned(rows):
-            tracked.add(segment, key, rows[key])
-
-    def _gain_gauc(self, tracked: Tracked, segment: int, rows: Mapping[RowName, Ints]) -> None:
-        """Adds a GAUC row if its window begins within the comparison."""
-        start = segment * self._pane
-        if self.aside.overlap(segment, self._limits.gauc_window):
-            return
-        if tracked.start <= start <= tracked.start + self._limits.horizon:
-            for key in tracked.concerned(rows):
-                tracked.gain_gauc(segment, key, rows[key])
-
-    def _hold(self, tracked: Tracked, placing: Placing) -> None:
-        """Adds provisional placements to a comparison that is running; later scores do not belong to one that has
-        ended.
-        """
-        if tracked.keys and self.looked * self._pane <= tracked.start + self._limits.horizon + self._pane:
-            tracked.hold({at: row for at, row in placing(tracked.keys).items() if not self.aside.overlap(at[0])})
-
     def _freeze_expired(self) -> None:
         """Freezes comparisons that the ledgers no longer cover, so that they look the same after a restart."""
         for tracked in self.tracked:
             if self.looked * self._pane > tracked.start + self._limits.history:
                 tracked.freeze()
 
-    def _learn(self, at: int, gains: _Gains, withheld: str | None, partitions: int) -> list[Tracked]:
+    def _learn(self, at: int, gains: LookGains, withheld: str | None, partitions: int) -> list[Tracked]:
         """Updates roles, and online models that are learning; returns the comparisons of those that have finished
         learning.
         """
@@ -338,7 +267,7 @@ class Board:
 
     def _restart(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
         """Restarts the running comparisons that `which` selects, with the pane that begins at `at`."""
-        out = [t for t in self.tracked if t.start < at <= t.start + self._limits.horizon and which(t)]
+        out = [t for t in self.tracked if self._limits.runs(t.start, at) and which(t)]
         for tracked in out:
             tracked.start_over(at, at // self._pane, why)
         return out
@@ -359,17 +288,17 @@ class Board:
         if self._watch.champion(served.model) != served.version:
             return
         name = other.version if other.source == "logged" else other.model
-        deploy = self._watch.shadow(served.model, name, noticed - self._look, noticed)
-        self._add(deploy)
+        deploy = self.deploys.shadow(served.model, name, noticed - self._look, noticed)
         self._track(deploy, "paired", served, other, noticed - self._look, segment)
         self.tracked[-1].has_past = False
 
-    def _compare(self, deploy: Deploy, candidate: Series) -> None:
+    def _compare(self, deploy: Deploy) -> None:
         """Tracks a deploy in every setup; sums count from the version's first pane, or the first that has not been
         evaluated.
         """
         if deploy.replaces is None:
             return
+        candidate = Series(deploy.model, deploy.version, "logged")
         baseline = candidate._replace(version=deploy.replaces)
         first = max(deploy.at // self._pane, self.looked)
         for setup in SETUPS:
@@ -382,18 +311,3 @@ class Board:
         tracked.learning = candidate.source == "online" and not self._learning.is_over(candidate)
         self.tracked.append(tracked)
         del self.tracked[: -self._limits.keep]
-
-    def _add(self, deploy: Deploy) -> None:
-        self.deploys.append(deploy)
-        del self.deploys[:-_MOST_DEPLOYS]
-
-    def _replace(self, deploy: Deploy) -> None:
-        self.deploys = [deploy if d.id == deploy.id else d for d in self.deploys]
-        for tracked in self.tracked:
-            if tracked.deploy.id == deploy.id:
-                tracked.deploy = deploy
-
-
-def named(series: Sequence[Series], rows: Iterable[tuple[tuple[int, int], Ints]]) -> dict[RowName, Ints]:
-    """Returns rows of a ledger by names instead of codes."""
-    return {(series[a], None if b < 0 else series[b]): row for (a, b), row in rows}

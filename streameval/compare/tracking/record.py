@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,14 @@ class _Look:
     clicks: int
     log_e: float
     metrics: tuple[tuple[float, float, float, float], ...]  # difference, lower, upper, log e of each metric
+
+
+class LastLook(NamedTuple):
+    """What is known of the last look recorded."""
+
+    impressions: int
+    clicks: int
+    differences: dict[str, tuple[float, float, float]]  # by metric, as in `Record.draw`
 
 
 class Record:
@@ -106,12 +114,13 @@ class Record:
             np.array([look.clicks for look in self._looks]),
         )
 
-    def last(self) -> tuple[int, int, dict[str, tuple[float, float, float]]] | None:
-        """Returns (impressions, clicks, differences as in `draw`) of the last look recorded."""
+    def last(self) -> LastLook | None:
+        """Returns the last look recorded, if any."""
         if not self._looks:
             return None
         look = self._looks[-1]
-        return look.impressions, look.clicks, {m: look.metrics[i][:3] for i, m in enumerate(self._metrics)}
+        differences = {name: look.metrics[i][:3] for i, name in enumerate(self._metrics)}
+        return LastLook(look.impressions, look.clicks, differences)
 
     def state(self) -> dict[str, Any]:
         """Returns everything, as plain values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from streameval.compare.reading.reading import (
 )
 from streameval.compare.tracking.core_readings import core_readings
 from streameval.compare.tracking.further import FurtherMetrics
+from streameval.compare.tracking.remains import remains
 from streameval.compare.tracking.split_sums import SplitSums
 from streameval.compare.tracking.strict_mode import StrictMode
 from streameval.compare.tracking.sums import ComparisonSums, PairedSums, RowName
@@ -214,7 +215,8 @@ class SequentialTracked(Tracked):
     def reading(self) -> Comparison:
         """See `Tracked`."""
         if self._reading is None:
-            self._reading = self._from_sums() if self.kept else self._remains()
+            reading = self._from_sums()
+            self._reading = reading if self.kept else remains(reading, self._record.last(), self.rule.min_clicks)
         return self._reading
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
@@ -290,27 +292,6 @@ class SequentialTracked(Tracked):
             floors_met=not self.learning and floor is None,
             clustered_by=self._sums.clustered_by(),
             retracted=standing.retracted_at is not None,
-        )
-
-    def _remains(self) -> Comparison:
-        """Returns the reading without sums: impressions and differences are those of the last look recorded."""
-        reading, last = self._from_sums(), self._record.last()
-        if last is None:
-            return reading
-        impressions, clicks, differences = last
-        why = reading.reason if reading.withheld else "no_longer_kept" if reading.verdict == "undecided" else None
-        metrics = []
-        for metric in reading.metrics:
-            value, low, high = map(known, differences[metric.metric])
-            reason = metric.reason if value is None else None
-            metrics.append(replace(metric, difference=value, lower=low, upper=high, reason=reason))
-        return replace(
-            reading,
-            impressions=impressions,
-            clicks=clicks,
-            metrics=tuple(metrics),
-            reason=why,
-            floors_met=clicks >= self.rule.min_clicks,
         )
 
     def _log_e(self) -> LogE:

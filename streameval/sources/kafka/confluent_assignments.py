@@ -66,7 +66,7 @@ class Assignments:
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         places = _places(partitions)
         if self.incremental:
-            consumer.incremental_assign([])
+            consumer.incremental_assign([])  # accepted, but nothing is read before `read` says from where; so below
             self._granted |= places
             self._member().assign(self._whole())
         else:
@@ -80,18 +80,19 @@ class Assignments:
         self._release(consumer, partitions, Member.lose)
 
     def _release(
-        self, consumer: Consumer, partitions: list[TopicPartition], word: Callable[[Member, frozenset[Place]], None]
+        self, consumer: Consumer, partitions: list[TopicPartition], tell: Callable[[Member, frozenset[Place]], None]
     ) -> None:
+        """Gives partitions up; `tell`: the method by which the member is told."""
         if self._closed:
             return
         member, places = self._member(), _places(partitions)
         if not self.incremental:
-            word(member, places)  # all of them; the client unassigns them by itself
+            tell(member, places)  # all of them; the client unassigns them by itself
             return
         self._granted -= places
         numbers = {partition for _, partition in places}
         leaving = frozenset(place for place in self._reading if place[1] in numbers)  # never half of a pair
-        word(member, leaving)
+        tell(member, leaving)
         consumer.incremental_unassign([TopicPartition(*place) for place in leaving])
         self._reading -= leaving
         member.assign(self._whole())

@@ -159,9 +159,9 @@ class ConfluentReader(GroupReader):
         self._consumer.pause([TopicPartition(*place) for place in self._paused])
 
     def resume(self, places: Iterable[Place]) -> None:
-        gone_on = self._paused & set(places)
-        self._paused -= gone_on
-        self._consumer.resume([TopicPartition(*place) for place in gone_on])
+        resumed = self._paused & set(places)
+        self._paused -= resumed
+        self._consumer.resume([TopicPartition(*place) for place in resumed])
 
     def close(self) -> None:
         if self._closed:
@@ -308,7 +308,9 @@ class ConfluentReader(GroupReader):
         self._counted = dict(starts)  # everything before them was delivered by earlier polls
         self._to_commit.clear()
         self._gaps &= kept
-        if self._assignments.incremental:  # otherwise the client forgets its pauses
+        if (
+            self._assignments.incremental
+        ):  # no pause outlives an assignment; under the classic protocol the client sees to it
             self.resume(self._paused & kept)
         self._assignments.read(self._consumer, starts)
         self._paused.clear()

@@ -16,16 +16,14 @@ The keeper is notified of rebalances inside `poll`, in the thread that polls: `r
 (under the classic protocol all of them, at every rebalance), `drop` if they were assigned to others or lost, `take` if
 new ones have come. Nothing of a partition is delivered between its release or loss and its next beginning.
 
-If a topic does not exist yet, the source waits for it (a producer may come later) and logs that every 30 seconds. If no
-broker answers for the first 20 seconds, that is an error, because a wrong address would never be noticed; if one goes
-away later, it is not: polls stay empty, the client reconnects, and `connected` is false in the meantime. Messages that
-Kafka has deleted before they were read are an error in the log and counted by `lost`; reading continues after them. A
-position beyond the end is an error that ends `poll`.
+Brokers and topics are waited for first (see `awaited`). A broker that goes away later is no error: polls stay empty, the
+client reconnects, and `connected` is false in the meantime. Messages that Kafka has deleted before they were read are an
+error in the log and counted by `lost`; reading continues after them. A position beyond the end is an error that ends
+`poll`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
@@ -40,16 +38,16 @@ from streameval.events.batch import Batch
 from streameval.settings.tree import Kafka
 from streameval.sources.ahead import Lookahead
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.kafka.awaited import AwaitedTopics
 from streameval.sources.kafka.budget import Budget
+from streameval.sources.kafka.clients import open_describer, open_reader
 from streameval.sources.kafka.formats import open_format
-from streameval.sources.kafka.options import START_TIMEOUT, no_broker
+from streameval.sources.kafka.options import START_TIMEOUT
 from streameval.sources.kafka.owner import PartitionOwner
 from streameval.sources.kafka.pacing import Pacing
-from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, UnreachableError, joined
-from streameval.sources.kafka.topics import Describer, TopicWatch
+from streameval.sources.kafka.reader import QUIET, Beginning, MessageRun, joined
+from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, Keeper, Place, Source, SourceError
-
-log = logging.getLogger(__name__)
 
 ASK_SECONDS = 1.0  # that a broker may take to report the ends
 
@@ -84,7 +82,6 @@ class KafkaSource(Source):
         self._settings = settings
         self._decoder = decoder
         self._sink = sink
-        self._max_events = max_events
         self._keeper = keeper
         self._start_timeout = start_timeout
         self._pacing = pacing or Pacing()
@@ -96,11 +93,9 @@ class KafkaSource(Source):
         if self._gate is not None:
             self._reader.gate = self._gate.ready
         self._format: Literal["json", "arrow", "own"] = "own" if decoder.own is not None else _of_files(settings.format)
-        self._counts: dict[str, int] = {}
+        self._awaited = AwaitedTopics(self._reader, self._topics, settings.bootstrap_servers, start_timeout)
+        self._watch: TopicWatch | None = None  # from the subscription on
         self._subscribed = self._closed = False
-        self._watch: TopicWatch | None = None
-        self._deadline: float | None = None  # for the first answer of a broker
-        self._say_missing_at = 0.0
         self._paused: frozenset[Place] = frozenset()
         self._budget = Budget(self._topics, max_events)
         self._lookahead = Lookahead()
@@ -131,7 +126,7 @@ class KafkaSource(Source):
 
         Raises SourceError if none does within `start_timeout` of the first request.
         """
-        while not (stop.is_set() or self._counts_topics(1.0)):
+        while not (stop.is_set() or self._awaited.answered(1.0)):
             stop.wait(0.1)
         if self._gate is not None:
             self._gate.connect(stop, self._start_timeout)
@@ -169,7 +164,7 @@ class KafkaSource(Source):
     def missing(self) -> frozenset[str]:
         """Returns the topics that did not exist when a broker last answered."""
         if self._watch is None:
-            return frozenset(self._topics) - self._counts.keys() if self.connected() else frozenset()
+            return self._awaited.missing() if self.connected() else frozenset()
         return self._watch.missing()
 
     def held(self) -> frozenset[Place]:
@@ -222,7 +217,8 @@ class KafkaSource(Source):
                 break
         self._hand_over()
         self._pace()
-        self._say_unread()
+        if self._watch is not None:
+            self._watch.say_unread()
         return full
 
     def _by_partition(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
@@ -252,63 +248,13 @@ class KafkaSource(Source):
 
     def _subscribe(self, timeout: float) -> bool:
         """Joins the group once a broker answers and the topics exist; returns False if not yet."""
-        if not self._counts_topics(timeout):
+        if not self._awaited.can_be_read(timeout):
             return False
-        now = time.monotonic()
-        missing = [topic for topic in self._topics if topic not in self._counts]
-        if missing:
-            if now >= self._say_missing_at:
-                self._say_missing_at = now + 30.0
-                log.warning("waiting for topic %s, which does not exist yet", " and ".join(map(repr, missing)))
-            time.sleep(min(timeout, 1.0))
-            return False
-        self._check_counts()
         owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began, finish=self._hand_over)
         self._watch = TopicWatch(open_describer(self._settings), self._topics, group=self._settings.group_id)
         self._reader.subscribe(self._topics, owner, committed=self._keeper is None, watch=self._watch)
         self._subscribed = True
         return True
-
-    def _counts_topics(self, timeout: float) -> bool:
-        """Asks how many partitions the topics have; returns False if no broker has answered yet."""
-        self._deadline = self._deadline or time.monotonic() + self._start_timeout
-        try:
-            self._counts = self._reader.partition_counts(self._topics, max(timeout, min(2.0, self._start_timeout)))
-        except UnreachableError as error:
-            if time.monotonic() < self._deadline:
-                return False
-            raise no_broker(self._settings.bootstrap_servers, self._start_timeout, str(error)) from None
-        self._deadline = float("inf")
-        return True
-
-    def _check_counts(self) -> None:
-        impressions, clicks = self._topics[0], self._topics[-1]
-        if self._counts[impressions] != self._counts[clicks]:
-            more = max(self._counts[impressions], self._counts[clicks])
-            raise SourceError(
-                f'topic "{impressions}" has {self._counts[impressions]} partitions but "{clicks}" has '
-                f"{self._counts[clicks]}: an impression and its click must meet in the same partition number; give "
-                f"both {more} partitions and key both by user id"
-            )
-
-    def _say_unread(self) -> None:
-        """Logs topics that are gone, and partitions that only one has, while it grows: at once, then every 30 seconds."""
-        now = time.monotonic()
-        if now < self._say_missing_at:
-            return
-        unpaired, missing = self.unpaired(), self.missing()
-        self._say_missing_at = now + (30.0 if unpaired or missing else 1.0)
-        if missing:
-            log.warning("waiting for topic %s, which was deleted", " and ".join(map(repr, sorted(missing))))
-        for topic, count in unpaired.items():
-            (other,) = set(self._topics) - {topic}
-            log.warning(
-                'topic "%s" has %d partitions that "%s" lacks: they are not read until it has them; reading then '
-                "resumes where it stopped, and new ones begin at their beginning",
-                topic,
-                count,
-                other,
-            )
 
     def _began(self, partitions: frozenset[int]) -> None:
         """Handles a new assignment, at which the client forgets its pauses."""
@@ -371,25 +317,3 @@ class KafkaSource(Source):
 
 def _of_files(format: str) -> Literal["json", "arrow"]:
     return "arrow" if format == "arrow" else "json"
-
-
-def open_describer(settings: Kafka) -> Describer:
-    """Returns a describer of topics, for the client that `kafka.client` names."""
-    if settings.client == "confluent":
-        from streameval.sources.kafka.confluent_topics import ConfluentDescriber
-
-        return ConfluentDescriber(settings.bootstrap_servers, settings.client_options, settings.oauth)
-    from streameval.sources.kafka.python_topics import KafkaPythonDescriber
-
-    return KafkaPythonDescriber(settings.bootstrap_servers, settings.client_options, settings.oauth)
-
-
-def open_reader(settings: Kafka) -> KafkaReader:
-    """Returns the reader that `kafka.client` names. Raises SourceError for options that cannot be used."""
-    if settings.client == "confluent":
-        from streameval.sources.kafka.confluent_reader import ConfluentReader
-
-        return ConfluentReader(settings)
-    from streameval.sources.kafka.python_reader import KafkaPythonReader
-
-    return KafkaPythonReader(settings)

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 1.0  # seconds between two requests: one small request a second
 GROUP_INTERVAL = 10.0  # seconds between two requests about the group
 _PATIENCE = 30.0  # seconds without any answer after which that is logged
+_SAY = 30.0  # seconds between two log lines about partitions that are not read
 _CLOSE_TIMEOUT = 2.0  # seconds; a request in progress may take longer, and then ends with the process
 
 
@@ -94,7 +95,8 @@ class TopicWatch:
         self._done = 0  # requests that have ended
         self._changed = threading.Condition()
         self._wanted = self._closed = self._warned = False
-        self._say_at = time.monotonic() + _PATIENCE
+        self._say_unknown_at = time.monotonic() + _PATIENCE
+        self._say_unread_at = 0.0
         self._thread = threading.Thread(target=self._run, name="kafka-topics", daemon=True)
         self._thread.start()
 
@@ -115,6 +117,27 @@ class TopicWatch:
         counts = {name: known[name].partitions if name in known else 0 for name in self._names}
         fewest = min(counts.values())
         return {name: count - fewest for name, count in counts.items() if count > fewest}
+
+    def say_unread(self) -> None:
+        """Logs topics that are gone, and partitions that only one has, while that lasts: at once, then every 30 seconds.
+        To be called at every poll.
+        """
+        now = time.monotonic()
+        if now < self._say_unread_at:
+            return
+        unpaired, missing = self.unpaired(), self.missing()
+        self._say_unread_at = now + (_SAY if unpaired or missing else 1.0)
+        if missing:
+            log.warning("waiting for topic %s, which was deleted", " and ".join(map(repr, sorted(missing))))
+        for topic, count in unpaired.items():
+            (other,) = set(self._names) - {topic}
+            log.warning(
+                'topic "%s" has %d partitions that "%s" lacks: they are not read until it has them; reading then '
+                "resumes where it stopped, and new ones begin at their beginning",
+                topic,
+                count,
+                other,
+            )
 
     @property
     def silence(self) -> float:
@@ -186,7 +209,7 @@ class TopicWatch:
         """Logs once that a recreated topic would not be noticed."""
         if self._warned:
             return
-        if found is None and self._known is None and time.monotonic() > self._say_at:
+        if found is None and self._known is None and time.monotonic() > self._say_unknown_at:
             log.warning(
                 "kafka: the brokers do not describe the topics (is this user allowed to?): a topic that is "
                 "deleted and recreated will not be noticed"

@@ -10,7 +10,8 @@ import pytest
 from streameval.compare.ledger.list_rows import GAUC_WIDTH
 from streameval.compare.reading.reading import MetricReading
 from streameval.compare.tracking.aside import AsideHours
-from streameval.compare.tracking.board import Board, BoardLimits
+from streameval.compare.tracking.board import Board
+from streameval.compare.tracking.limits import BoardLimits
 from streameval.events.batch import Series
 from tests.compare.tracking.test_learning import RULE, V1, minute_rows
 

@@ -17,7 +17,8 @@ from streameval.compare.reading.as_json import comparison_json
 from streameval.compare.reading.reading import Comparison, Deploy
 from streameval.compare.reading.words import headline
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
-from streameval.compare.tracking.board import Board, BoardLimits
+from streameval.compare.tracking.board import Board
+from streameval.compare.tracking.limits import BoardLimits
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS

@@ -15,8 +15,9 @@ from streameval.compare.evidence.evidence import Rule
 from streameval.compare.evidence.ratio import Ints
 from streameval.compare.reading.as_json import comparison_json
 from streameval.compare.reading.reading import COMPARED, Comparison
-from streameval.compare.tracking.board import Board, BoardLimits
+from streameval.compare.tracking.board import Board
 from streameval.compare.tracking.learning import LABELS, Learning
+from streameval.compare.tracking.limits import BoardLimits
 from streameval.compare.tracking.roles import Roles
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.watch import Watch

@@ -98,6 +98,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
         def unpaired(self) -> dict[str, int]:
             return {}
 
+        def say_unread(self) -> None: ...
+
         def close(self) -> None: ...
 
     def open_source(reader: Backlog, said: list[Any], sink: Collected) -> KafkaSource:
