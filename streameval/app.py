@@ -34,6 +34,7 @@ from streameval.process.clock import WallClock
 from streameval.process.compiling import Interrupted
 from streameval.process.memory import give_back
 from streameval.process.progress import shown
+from streameval.results.certificate import CertificateState
 from streameval.results.predictions import PredictionsWriter
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import BEFORE_FIRST, Snapshot, Surroundings, empty_snapshot
@@ -67,6 +68,7 @@ class Loop:
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
+    certificate: Callable[[], CertificateState | None] = lambda: None  # that the server shows
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
     _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
@@ -139,6 +141,7 @@ class Loop:
             checkpoints=None if self.keeper is None else self.keeper.state(),
             history=None if self.keeper is None else self.keeper.history_state(),
             whole=assigned and complete,
+            certificate=self.certificate(),
         )
         self.pipeline.advance(complete)
         if self.outlets is not None:
@@ -299,20 +302,17 @@ def run(
     source = kind.open(Wiring(settings, decoder, sink, keeper))
     try:
         check_features(settings.models, source.lacks_features())
-        server = serve(
-            create_app(
-                publisher,
-                settings.server,
-                version=__version__,
-                history=history,
-                announcements=announcements,
-                handlings=outlets,
-                letters=sink,
-                paced=True,
-            ),
-            settings.server.host,
-            settings.server.port,
+        web = create_app(
+            publisher,
+            settings.server,
+            version=__version__,
+            history=history,
+            announcements=announcements,
+            handlings=outlets,
+            letters=sink,
+            paced=True,
         )
+        server = serve(web, settings.server.host, settings.server.port)
         try:
             on_ready(server.url)
             if keeper is None:
@@ -324,6 +324,7 @@ def run(
                     on_reading()
                 interval = settings.server.snapshot_interval / 1000
                 loop = Loop(source, pipeline, publisher, interval, sink, keeper, outlets=outlets)
+                loop.certificate = web.state.certificate
                 outlets.start()
                 loop.run(stop)
                 loop.publish()
