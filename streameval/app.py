@@ -43,7 +43,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.raw import EARLIEST
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError, Stopped
 from streameval.sources.recent_letters import RecentLetters
 from streameval.sources.registry import Wiring, kind_of_source
 from streameval.store.history.format import HistoryFormat
@@ -77,13 +77,17 @@ class Loop:
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
         self.pipeline.inputs = self.source.inputs
-        self.source.begin(self.keeper)
+        if self.keeper is not None:
+            self.keeper.stopping = stop.is_set
+        with suppress(Stopped):
+            self.source.begin(self.keeper)
         self._commits = Commits(self.source, self.letters)
         give_back_due = 0.0
         pace = self._pace = Pace(self.interval, self.source.lag)
         while not stop.is_set() and not self.source.finished:
             self._read_since = time.perf_counter()
-            self.source.deliver(POLL_SECONDS, self._take)
+            with suppress(Stopped):
+                self.source.deliver(POLL_SECONDS, self._take)
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick()
