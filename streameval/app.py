@@ -128,6 +128,9 @@ class Loop:
         )
         places = [(name, partition) for name in source.inputs for partition in source.partitions()]
         unread = self._unread.places(places, at_end | source.held(), time.monotonic())
+        connected = source.connected()
+        if connected:
+            self._unread.tell(unread)
         around = Surroundings(
             unread=unread,
             lag=dict(lag),
@@ -137,7 +140,7 @@ class Loop:
             unpaired=dict(unpaired),
             strangers=dict(source.strangers()),
             ready={
-                "broker": source.connected(),
+                "broker": connected,
                 "assigned": assigned,
                 "caught_up": assigned and not unread and _caught_up(lag),
                 "topics": not unpaired and not source.missing(),
