@@ -34,6 +34,7 @@ from streameval.process.clock import WallClock
 from streameval.process.compiling import Interrupted
 from streameval.process.memory import give_back
 from streameval.process.progress import shown
+from streameval.results.certificate import CertificateState
 from streameval.results.predictions import PredictionsWriter
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import BEFORE_FIRST, Snapshot, Surroundings, empty_snapshot
@@ -42,7 +43,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.formats.raw import EARLIEST
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, Source, SourceError, Stopped
 from streameval.sources.recent_letters import RecentLetters
 from streameval.sources.registry import Wiring, kind_of_source
 from streameval.store.history.format import HistoryFormat
@@ -67,6 +68,7 @@ class Loop:
     keeper: PartitionKeeper | None = None
     clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
+    certificate: Callable[[], CertificateState | None] = lambda: None  # that the server shows
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
     _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
@@ -75,13 +77,17 @@ class Loop:
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
         self.pipeline.inputs = self.source.inputs
-        self.source.begin(self.keeper)
+        if self.keeper is not None:
+            self.keeper.stopping = stop.is_set
+        with suppress(Stopped):
+            self.source.begin(self.keeper)
         self._commits = Commits(self.source, self.letters)
         give_back_due = 0.0
         pace = self._pace = Pace(self.interval, self.source.lag)
         while not stop.is_set() and not self.source.finished:
             self._read_since = time.perf_counter()
-            self.source.deliver(POLL_SECONDS, self._take)
+            with suppress(Stopped):
+                self.source.deliver(POLL_SECONDS, self._take)
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick()
@@ -122,6 +128,9 @@ class Loop:
         )
         places = [(name, partition) for name in source.inputs for partition in source.partitions()]
         unread = self._unread.places(places, at_end | source.held(), time.monotonic())
+        connected = source.connected()
+        if connected:
+            self._unread.tell(unread)
         around = Surroundings(
             unread=unread,
             lag=dict(lag),
@@ -131,7 +140,7 @@ class Loop:
             unpaired=dict(unpaired),
             strangers=dict(source.strangers()),
             ready={
-                "broker": source.connected(),
+                "broker": connected,
                 "assigned": assigned,
                 "caught_up": assigned and not unread and _caught_up(lag),
                 "topics": not unpaired and not source.missing(),
@@ -139,6 +148,7 @@ class Loop:
             checkpoints=None if self.keeper is None else self.keeper.state(),
             history=None if self.keeper is None else self.keeper.history_state(),
             whole=assigned and complete,
+            certificate=self.certificate(),
         )
         self.pipeline.advance(complete)
         if self.outlets is not None:
@@ -299,20 +309,17 @@ def run(
     source = kind.open(Wiring(settings, decoder, sink, keeper))
     try:
         check_features(settings.models, source.lacks_features())
-        server = serve(
-            create_app(
-                publisher,
-                settings.server,
-                version=__version__,
-                history=history,
-                announcements=announcements,
-                handlings=outlets,
-                letters=sink,
-                paced=True,
-            ),
-            settings.server.host,
-            settings.server.port,
+        web = create_app(
+            publisher,
+            settings.server,
+            version=__version__,
+            history=history,
+            announcements=announcements,
+            handlings=outlets,
+            letters=sink,
+            paced=True,
         )
+        server = serve(web, settings.server.host, settings.server.port)
         try:
             on_ready(server.url)
             if keeper is None:
@@ -324,6 +331,7 @@ def run(
                     on_reading()
                 interval = settings.server.snapshot_interval / 1000
                 loop = Loop(source, pipeline, publisher, interval, sink, keeper, outlets=outlets)
+                loop.certificate = web.state.certificate
                 outlets.start()
                 loop.run(stop)
                 loop.publish()

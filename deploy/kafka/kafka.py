@@ -4,6 +4,8 @@
     kafka.py start DIR [NAME=VALUE ...]
                                   start it with its data in DIR (a new or an earlier one); prints host:port;
                                   the broker's settings may be given when DIR is new
+    kafka.py join DIR FIRST [NAME=VALUE ...]
+                                  the same for a second broker, of the cluster whose first one has its data in FIRST
     kafka.py stop DIR             stop it; the data stays
     kafka.py run -- COMMAND ...   start it in a temporary folder, run COMMAND with STREAMEVAL_TEST_KAFKA=host:port
                                   in its environment, stop it, and exit with COMMAND's status
@@ -70,11 +72,20 @@ class KafkaLaunchError(RuntimeError):
     """Kafka could not be fetched, started or stopped; the message says why."""
 
 
-def start(folder: Path, settings: Iterable[str] = ()) -> str:
+# over those above, for a broker that joins another
+JOINED = """\
+process.roles=broker
+node.id=2
+controller.quorum.bootstrap.servers={controller}
+listeners=PLAINTEXT://127.0.0.1:{broker}
+"""
+
+
+def start(folder: Path, settings: Iterable[str] = (), first: Path | None = None) -> str:
     """Start a broker whose data is in `folder`; returns host:port once it answers.
 
     A folder that held a broker before is started again with its data, its port and its settings; for a new one
-    `settings` ("name=value") go over those above.
+    `settings` ("name=value") go over those above. `first`: the folder of the broker whose cluster it joins.
     """
     folder = folder.resolve()
     if (pid := running(folder)) is not None:
@@ -90,9 +101,13 @@ def start(folder: Path, settings: Iterable[str] = ()) -> str:
         if not properties.exists():
             broker, controller = free_ports(2)
             own = PROPERTIES.format(broker=broker, controller=controller, data=folder / "data")
+            cluster, how = _cluster_id(uuid.uuid4().bytes), ["--standalone"]
+            if first is not None:
+                at = _known(first / "server.properties", "controller.quorum.bootstrap.servers")
+                own += JOINED.format(controller=at, broker=broker)
+                cluster, how = _known(first / "data" / "meta.properties", "cluster.id"), []
             properties.write_text(own + "".join(f"{setting}\n" for setting in settings))  # the last of a name counts
-            cluster = _cluster_id(uuid.uuid4().bytes)
-            tool = [*command, "kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)]
+            tool = [*command, "kafka.tools.StorageTool", "format", *how, "-t", cluster, "-c", str(properties)]
             if subprocess.run(tool, stdout=log, stderr=log, check=False).returncode:
                 properties.unlink()
                 raise KafkaLaunchError(f"kafka.tools.StorageTool format failed:\n{_tail(folder)}")
@@ -116,6 +131,12 @@ def start(folder: Path, settings: Iterable[str] = ()) -> str:
             raise KafkaLaunchError(f"{address} did not answer within {START_TIMEOUT:.0f} s:\n{_tail(folder)}")
         time.sleep(0.1)
     return address
+
+
+def _known(properties: Path, name: str) -> str:
+    """The value of a name in a file of properties; the last one counts."""
+    lines = [line.partition("=") for line in properties.read_text().splitlines()]
+    return next(value for key, _, value in reversed(lines) if key == name)
 
 
 def stop(folder: Path) -> None:
@@ -250,6 +271,8 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["start", folder, *settings] if all("=" in setting for setting in settings):
                 print(start(Path(folder), settings))
+            case ["join", folder, first, *settings] if all("=" in setting for setting in settings):
+                print(start(Path(folder), settings, Path(first).resolve()))
             case ["stop", folder]:
                 stop(Path(folder))
             case ["run", "--", _, *_]:

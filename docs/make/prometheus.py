@@ -25,7 +25,7 @@ _SECTIONS: tuple[tuple[str, Callable[[Family], bool]], ...] = (
     ("History", lambda f: f.name.startswith("history_")),
     (
         "streameval itself",
-        lambda f: f.name.startswith(("snapshot_", "start_", "build_", "series", "collect_")),
+        lambda f: f.name.startswith(("snapshot_", "start_", "build_", "series", "collect_", "certificate_")),
     ),
     ("Flow", lambda f: True),
 )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -233,7 +234,7 @@ def check(config_path: Path | None, connect: bool) -> None:
     from streameval.outlets.notify.receivers import make_receiver
     from streameval.outlets.sinks.kinds import make_sink
     from streameval.server.http.access import Access, read_token
-    from streameval.server.http.tls import tls_context
+    from streameval.server.http.tls import certificate_dates, tls_context
     from streameval.sources.formats.mapping import ColumnMap
     from streameval.sources.registry import kind_of_source
 
@@ -243,6 +244,7 @@ def check(config_path: Path | None, connect: bool) -> None:
     kind_of_source(settings).check(settings)
     Access(read_token(settings.server.token_file, os.environ), settings.server.token_scope)
     tls_context(settings.server)
+    certificate = certificate_dates(settings.server)
     for one in settings.notify:
         try:
             make_receiver(one).check()
@@ -251,6 +253,8 @@ def check(config_path: Path | None, connect: bool) -> None:
     for sink in settings.sinks:
         make_sink(sink, settings.kafka).close()
     click.echo("the settings are valid")
+    if certificate is not None and (expiry := certificate.words(time.time())) is not None:
+        click.echo(expiry, err=True)
     if connect:
         from streameval.commands.connect import connections
 

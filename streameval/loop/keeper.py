@@ -24,13 +24,14 @@ from streameval.join.policy import FOREVER, NEVER
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.binding import binding
 from streameval.loop.checkpoint import restore_newest, write_checkpoint
+from streameval.loop.claims import Claims
 from streameval.loop.history_writes import add_to_history, claim_history
 from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
-from streameval.sources.protocol import DeadLetterSink, SourceError
+from streameval.sources.protocol import DeadLetterSink, SourceError, Stopped
 from streameval.store.checkpoints import ROWS_FILES, Checkpoints
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
@@ -104,18 +105,26 @@ class PartitionKeeper:
         self._history_works = True  # the last attempt to write it did not fail
         self._history_was_last = self._rows_were_last = False  # they had the last turn on the writing thread
         pipeline.has_history = True
+        self.stopping: Callable[[], bool] = lambda: False  # whether the process is to end: then nothing more is taken
 
     # -- called by the source ------------------------------------------------------------------------------------
 
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
-        """See `Keeper.take`. Raises StoreError."""
+        """See `Keeper.take`. Raises StoreError, Stopped."""
         offsets: dict[tuple[str, int], int] = {}
         empty: list[int] = []
-        for partition in sorted(partitions - self._held.keys()):
+        new = {
+            partition: Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
+            for partition in sorted(partitions - self._held.keys())
+        }
+        claims = Claims(new, self.stopping)
+        for partition, files in new.items():
             begin = time.monotonic()
+            if not claims.made(partition):
+                left = ", ".join(str(other) for other in new if other >= partition)
+                log.warning("stopping: partitions %s were not taken any more; what is on disk of them stays", left)
+                raise Stopped
             self._fenced.pop(partition, None)
-            files = Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
-            files.claim()
             self._writer.submit(claim_history, self._history, partition, files.epoch)
             restored = restore_newest(self._pipeline, files, partition, self._binding)
             held = _Held(files, begin + self._interval)

@@ -5,9 +5,12 @@ A lag says this of none of them: it is that of the last answer, and there is non
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 
 from streameval.sources.protocol import Place
+
+log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 15.0  # seconds; a leader election takes less
 
@@ -17,6 +20,7 @@ class SilentPlaces:
 
     def __init__(self) -> None:
         self._good: dict[Place, float] = {}
+        self._told: frozenset[Place] = frozenset()
 
     def heard(self, places: Iterable[Place], now: float) -> None:
         """Something was read of these; `now` in monotonic seconds."""
@@ -27,3 +31,12 @@ class SilentPlaces:
         known = self._good
         self._good = {place: now if place in at_end else known.get(place, now) for place in ours}
         return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))
+
+    def tell(self, silent: Iterable[Place]) -> None:
+        """Logs which places have fallen silent, and which are read again; to be called while a broker answers."""
+        now = frozenset(silent)
+        for place in sorted(now - self._told):
+            log.warning("nothing comes from %s [%d], and no broker says that this is its end; has it a leader?", *place)
+        for place in sorted(self._told - now):
+            log.info("%s [%d] is read again", *place)
+        self._told = now

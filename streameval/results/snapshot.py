@@ -19,6 +19,7 @@ from streameval.compare.reading.reading import Comparison, Deploy, Role
 from streameval.events.batch import Series
 from streameval.models.learner import Suspension
 from streameval.results.auctions import WindowAuctions
+from streameval.results.certificate import CertificateState
 from streameval.results.outlets import ReceiverState, SinkState
 from streameval.results.result import Result
 from streameval.sketches.layout import NO_OPTIONS, Options
@@ -203,6 +204,7 @@ class Snapshot:
     sinks: tuple[SinkState, ...] = ()
     external_url: str = ""  # what links to the page begin with
     preparing: str = ""  # what is done before the first event is read
+    certificate: CertificateState | None = None  # None: no TLS
 
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""
@@ -261,6 +263,7 @@ class Surroundings:
     receivers: tuple[ReceiverState, ...] = ()
     sinks: tuple[SinkState, ...] = ()
     external_url: str = ""
+    certificate: CertificateState | None = None
 
 
 def empty_snapshot(started_at: float, options: Options = NO_OPTIONS) -> Snapshot:

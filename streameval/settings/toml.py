@@ -173,7 +173,9 @@ def _alike(loc: list[Any]) -> str:
     fields: Mapping[str, Any] = Settings.model_fields
     for part in loc[:-1]:
         fields = getattr(getattr(fields.get(part), "annotation", None), "model_fields", {})
-    found = difflib.get_close_matches(str(loc[-1]), list(fields), 1, cutoff=0.75)
+    name = str(loc[-1])
+    cutoff = 0.75 if len(name) > 3 else 0.5  # one wrong letter of two leaves a half
+    found = difflib.get_close_matches(name, list(fields), 1, cutoff=cutoff)
     return f"did you mean {'.'.join([*map(str, loc[:-1]), *found])}? " if found else ""
 
 

@@ -27,6 +27,10 @@ REASONS = (
 )
 
 
+class Stopped(Exception):  # noqa: N818  (nothing went wrong)
+    """No more partitions are taken, because the process is to end."""
+
+
 class SourceError(RuntimeError):
     """A source cannot continue; the message names the source, what happened and the fix."""
 
@@ -71,7 +75,8 @@ class Keeper(Protocol):
         """Takes new partitions (those held before and not dropped continue untouched, also if they were released).
 
         Returns the next offset to read for those topic partitions whose state was found; the others begin where the
-        source's own settings say. Raises SourceError if a state exists but cannot be used.
+        source's own settings say. Raises SourceError if a state exists but cannot be used, and Stopped once the process is
+        to end: some may have been taken by then, and the others are left as they are.
         """
 
     def topic_ids(self, partitions: frozenset[int]) -> Mapping[Place, str]:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from streameval.store import container
-from streameval.store.errors import DamagedError, FencedError, StoreError, remedy
+from streameval.store.errors import DamagedError, FencedError, StoreError, folder_remedy, remedy
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,9 @@ class Checkpoints:
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
-            raise StoreError(f"{folder}: cannot be created: {error.strerror}; {remedy(error, _CHECK)}") from None
+            raise StoreError(
+                f"{folder}: cannot be created: {error.strerror}; {folder_remedy(error, folder, _CHECK)}"
+            ) from None
 
     def claim(self) -> None:
         """Takes the partition from its previous owner. Raises StoreError."""
@@ -73,7 +75,9 @@ class Checkpoints:
                 container.sync_folder(self.folder)
                 return
         except OSError as error:
-            raise StoreError(f"{self.folder}: cannot be claimed: {error.strerror}; {remedy(error, _CHECK)}") from None
+            raise StoreError(
+                f"{self.folder}: cannot be claimed: {error.strerror}; {folder_remedy(error, self.folder, _CHECK)}"
+            ) from None
 
     def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
         """Writes a checkpoint; returns its bytes. `apart`: pickles by name.

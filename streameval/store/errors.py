@@ -32,18 +32,35 @@ def remedy(error: OSError, otherwise: str) -> str:
 
 def barred(database: Path) -> str:
     """Why this user cannot use a database of SQLite, and what to do: it writes the file, those beside it and their folder."""
-    folder = next(place for place in database.absolute().parents if os.access(place, os.F_OK))
-    for place in (folder, *(database.with_name(database.name + end) for end in ("", "-wal", "-shm"))):
-        needed = os.R_OK | os.W_OK | (os.X_OK if place is folder else 0)
-        if os.access(place, os.F_OK) and not os.access(place, needed):
-            if os.statvfs(place).f_flag & os.ST_RDONLY:
-                return f"{place} is on a disk that is mounted read-only: mount it read-write, or set store.path to another folder"
-            found = place.stat()
-            return (
-                f"user {os.geteuid()} may not read and write {place} (of user {found.st_uid}, mode {found.st_mode & 0o7777:o}): "
-                "give it to the user that runs this (chown -R), or set store.path to another folder"
-            )
-    return "check the file, its folder and their permissions"
+    files = (database.with_name(database.name + end) for end in ("", "-wal", "-shm"))
+    found = _barred_folder(database.parent) or next(filter(None, (_barred(file, 0) for file in files)), None)
+    return found or "check the file, its folder and their permissions"
+
+
+def folder_remedy(error: OSError, folder: Path, otherwise: str) -> str:
+    """As `remedy`, of an error in a folder that this user should be able to write."""
+    found = _barred_folder(folder) if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else None
+    return found or remedy(error, otherwise)
+
+
+def _barred_folder(folder: Path) -> str | None:
+    """The same of a folder, or of the one in which it would be created; None when nothing bars this user."""
+    absolute = folder.absolute()
+    return _barred(next(place for place in (absolute, *absolute.parents) if os.access(place, os.F_OK)), os.X_OK)
+
+
+def _barred(place: Path, more: int) -> str | None:
+    if not os.access(place, os.F_OK) or os.access(place, os.R_OK | os.W_OK | more):
+        return None
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return (
+            f"{place} is on a disk that is mounted read-only: mount it read-write, or set store.path to another folder"
+        )
+    found = place.stat()
+    return (
+        f"user {os.geteuid()} may not read and write {place} (of user {found.st_uid}, mode {found.st_mode & 0o7777:o}): "
+        "give it to the user that runs this (chown -R), or set store.path to another folder"
+    )
 
 
 def check_writable(database: Path) -> None:

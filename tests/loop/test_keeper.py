@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -25,7 +26,7 @@ from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import Settings
 from streameval.sketches.layout import Options
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError, Stopped
 from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.store.history.format import HistoryFormat
@@ -167,6 +168,71 @@ def test_dead_letters_are_on_disk_when_a_checkpoint_has_counted_them(tmp_path: P
     feed(pipeline, 0, 200)
     written(keeper)
     assert '"offset":7' in path.read_text()
+
+
+class HangingDisk:
+    """No fsync returns as long as it hangs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waiting, self._free, true = threading.Semaphore(0), threading.Event(), os.fsync
+
+        def fsync(number: int) -> None:
+            self.waiting.release()
+            self._free.wait(PATIENCE)
+            true(number)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    def returns(self) -> None:
+        self._free.set()
+
+
+def test_claims_wait_for_a_slow_disk_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keeper, _ = make(tmp_path)
+    disk = HangingDisk(monkeypatch)
+    taking = threading.Thread(target=keeper.take, args=(frozenset(range(8)),), daemon=True)
+    taking.start()
+    try:
+        for _ in range(8):
+            assert disk.waiting.acquire(timeout=PATIENCE / 6), "one after another"
+    finally:
+        disk.returns()
+    taking.join(PATIENCE)
+    assert all(keeper.holds(partition) for partition in range(8))
+
+
+def test_a_stop_does_not_wait_until_partitions_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    """With 2 s per fsync and 8 partitions it took 16 s, before store.drain_timeout even began."""
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 30)
+    written(keeper, 1)
+    stop = threading.Event()
+    keeper.stopping = stop.is_set
+    disk = HangingDisk(monkeypatch)
+
+    def take() -> None:
+        with pytest.raises(Stopped):
+            keeper.take(frozenset(range(12)))
+        ended.set()
+
+    ended = threading.Event()
+    threading.Thread(target=take, daemon=True).start()
+    try:
+        assert disk.waiting.acquire(timeout=PATIENCE)
+        stop.set()
+        assert ended.wait(PATIENCE / 6)
+    finally:
+        disk.returns()
+    assert [partition for partition in range(12) if keeper.holds(partition)] == [0]
+    assert "stopping: partitions 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 were not taken any more" in caplog.text
+    keeper.close()
+
+    _, again, _ = make(tmp_path)
+    assert again.take(frozenset(range(12))) == {("impressions", 0): 30}, "nothing is lost, and nothing in the way"
+    assert all(again.holds(partition) for partition in range(12))
 
 
 def test_what_is_released_is_on_disk_for_the_next_owner_and_what_is_dropped_is_forgotten(tmp_path: Path) -> None:

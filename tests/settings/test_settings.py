@@ -179,6 +179,8 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         # unknown keys
         ("[join]\nwindow = 1", "join.window = 1: unknown key; `streameval config show` lists the known ones"),
         ("[jion]\na = 1", 'jion = {"a": 1}: unknown key; did you mean join? `streameval config show` lists the known ones'),
+        ('[strata]\nbi = "popularity"', 'strata.bi = "popularity": unknown key; did you mean strata.by? `streameval config'),
+        ('[strata]\nctu = "width"', 'strata.ctu = "width": unknown key; did you mean strata.cut? `streameval config'),
         ('[kafka]\nbootstrap_server = "k:1"', 'kafka.bootstrap_server = "k:1": unknown key; did you mean kafka.bootstrap_servers? `streameval config'),
         ("[ftrl]\na = 1", 'ftrl = {"a": 1}: unknown key'),
         ("models_ = 1", "models_ = 1: unknown key"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from streameval.sketches.layout import NO_OPTIONS
+from streameval.store.checkpoints import Checkpoints
 from streameval.store.errors import StoreError
 from streameval.store.history.format import HistoryFormat, open_to_write
 from streameval.store.outbox import OUTBOX_NAME, Outbox
@@ -76,6 +77,20 @@ def test_a_folder_that_may_not_be_written_is_named(store: Path, make, name: str,
     assert said.startswith(f"{store / folder / name}: "), said
     assert f"may not read and write {store} (of user {os.getuid()}, mode 555)" in said
     assert "or set store.path to another folder" in said
+
+
+@pytest.mark.parametrize(("before", "what"), [(False, "created"), (True, "claimed")])
+def test_a_folder_of_checkpoints_that_may_not_be_written_is_named(store: Path, before: bool, what: str) -> None:
+    """It said only "check store.path and its permissions"."""
+    folder = store / "checkpoints" / "partition-00000"
+    barred = folder if before else store
+    if before:
+        Checkpoints(folder, 2).claim()
+        (store / "checkpoints").chmod(0o755)
+    barred.chmod(0o555)
+    said = as_nobody(lambda: Checkpoints(folder, 2).claim())
+    assert said.startswith(f"{folder}: cannot be {what}: Permission denied; user "), said
+    assert f"may not read and write {barred} (of user {os.getuid()}, mode 555): give it to the user" in said
 
 
 def test_a_disk_that_is_mounted_read_only_is_said_to_be(store: Path) -> None:

@@ -12,6 +12,7 @@ from streameval.compare.reading.reading import Comparison
 from streameval.compare.reading.words import claim, headline, remarks
 from streameval.events.names import OTHER
 from streameval.metrics.registry import by_name, names
+from streameval.results.certificate import CertificateState
 from streameval.results.result import Result
 from streameval.results.snapshot import CheckpointState, PartitionState, Snapshot
 from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_json
@@ -128,6 +129,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         "budget_used": dict(snapshot.budget_used),
         "history": None if snapshot.history is None else asdict(snapshot.history),
         "checkpoints": None if snapshot.checkpoints is None else _checkpoints(snapshot.checkpoints),
+        "certificate": None if snapshot.certificate is None else _certificate(snapshot.certificate),
         "receivers": [{**asdict(one), "oldest": _seconds(one.oldest)} for one in snapshot.receivers],
         "sinks": [{**asdict(one), "last_success": _seconds(one.last_success)} for one in snapshot.sinks],
     }
@@ -168,6 +170,8 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
+    if snapshot.certificate is not None and (expiry := snapshot.certificate.words(snapshot.taken_at)) is not None:
+        out.append(expiry)
     out += [f"notify {r.name}: {r.waiting} messages are waiting: {r.error}" for r in snapshot.receivers if r.error]
     out += [f"notify {r.name}: {r.dropped} messages were dropped" for r in snapshot.receivers if r.dropped]
     out += [f"sink {s.name}: {s.waiting} panes and verdicts are waiting: {s.error}" for s in snapshot.sinks if s.error]
@@ -214,6 +218,10 @@ def _join(snapshot: Snapshot) -> dict[str, Any]:
 
 def _checkpoints(state: CheckpointState) -> dict[str, Any]:
     return {**asdict(state), "oldest": None if state.oldest is None else rfc3339(round(state.oldest * 1000))}
+
+
+def _certificate(state: CertificateState) -> dict[str, Any]:
+    return {"not_before": _seconds(state.not_before), "not_after": _seconds(state.not_after)}
 
 
 def _partition(state: PartitionState) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def create_app(
     app = _described(version)
     app.state.streams = streams
     app.state.tls = tls_context(settings)
-    app.state.renewal = None if app.state.tls is None else Renewal(settings, app.state.tls)
+    app.state.renewal = None if app.state.tls is None else Renewal(settings, app.state.tls, clock)
+    app.state.certificate = lambda: None if app.state.renewal is None else app.state.renewal.certificate
     app.state.headers = security_headers(app.state.tls is not None)
     problems.install(app)
     turns = Turns(publisher, paced=paced)

@@ -5,28 +5,42 @@ from __future__ import annotations
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
+from streameval.results.certificate import CertificateState
+from streameval.server.http.certificates import dates
 from streameval.settings.server import Server
 from streameval.settings.tree import ConfigError
 
 log = logging.getLogger(__name__)
 
+_AGAIN = 86400.0  # seconds until the log is told once more of a certificate that nobody renews
+
 
 class Renewal:
-    """Takes up a renewed certificate without a restart: it lasts for months, and a monitor should run longer."""
+    """Takes up a renewed certificate without a restart, and says so when none comes: it lasts for months, and a monitor should run longer.
 
-    def __init__(self, settings: Server, context: ssl.SSLContext) -> None:
-        """`context`: of `tls_context`; connections that begin after a renewal use the new certificate."""
-        self._settings, self._context = settings, context
+    `certificate`: the one in use.
+    """
+
+    def __init__(self, settings: Server, context: ssl.SSLContext, clock: Callable[[], float]) -> None:
+        """`context`: of `tls_context`; connections that begin after a renewal use the new certificate. `clock`: seconds since the epoch."""
+        self._settings, self._context, self._clock = settings, context, clock
         self._known = self._files()
+        self._told = ("", 0.0)  # what was wrong with its dates, and when the log was told
+        self.certificate = certificate_dates(settings)
+        self._warn()
 
     async def look(self) -> None:
         """Reads the files if they are not those read last. On the thread that accepts connections: they use the context."""
         found = self._files()
-        if found == self._known:
-            return
-        self._known = found
+        if found != self._known:
+            self._known = found
+            self._renew()
+        self._warn()
+
+    def _renew(self) -> None:
         try:
             # tried apart: a certificate whose key has not been replaced yet would leave ours without one
             tls_context(self._settings)
@@ -34,7 +48,18 @@ class Renewal:
         except (ConfigError, ssl.SSLError, OSError) as error:
             log.warning("the certificate was replaced, but the one from before is still used: %s", error)
         else:
+            self.certificate = certificate_dates(self._settings)
             log.info("the certificate was replaced: new connections use it")
+
+    def _warn(self) -> None:
+        """Tells the log when the dates are wrong or soon will be: at once, and then every day."""
+        now = self._clock()
+        concern = self.certificate.concern(now) if self.certificate is not None else ""
+        before, at = self._told
+        if self.certificate is not None and concern and (concern != before or now >= at + _AGAIN):
+            log.warning("%s (%s)", self.certificate.words(now), self._settings.tls_certificate)
+            at = now
+        self._told = (concern, at)
 
     def _files(self) -> list[tuple[int, int, int] | None]:
         return [_version(path) for path in (self._settings.tls_certificate, self._settings.tls_key)]
@@ -75,6 +100,17 @@ def tls_context(settings: Server) -> ssl.SSLContext | None:
             "and the key without a password (openssl pkey -in KEY -out PLAIN)"
         ) from None
     return context
+
+
+def certificate_dates(settings: Server) -> CertificateState | None:
+    """When the configured certificate, which `tls_context` has accepted, is valid; None without one."""
+    if not settings.tls_certificate:
+        return None
+    try:
+        return dates(Path(settings.tls_certificate).read_text(encoding="latin-1"))
+    except (OSError, ValueError) as error:
+        log.warning("%s: when it expires cannot be read: %s", settings.tls_certificate, error)
+        return None
 
 
 def _check(name: str, path: str, kind: str, wanted: str) -> None:

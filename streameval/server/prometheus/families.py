@@ -315,6 +315,11 @@ FAMILIES: tuple[Family, ...] = (
         sink_failures_total="Failed writes to a sink; they are retried.",
         sink_panes_lost_total="Panes evicted from memory before a sink could store them.",
     ),
+    *_gauges(
+        (),
+        certificate_not_before_timestamp_seconds="Wall-clock time from which the certificate chain of server.tls_certificate is valid; absent without TLS.",
+        certificate_not_after_timestamp_seconds="Wall-clock time when the first certificate of that chain expires; absent without TLS.",
+    ),
     *_gauges(("url",), page_info="1; server.external_url, absent when it is not set."),
     *_gauges(("version",), build_info="1; the version of streameval."),
     *_counters(("family",), series_dropped_total="Series dropped from scrapes because of server.max_series."),

@@ -91,6 +91,13 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         suspended = sum(one.model == model for one in snapshot.suspensions)
         yield "online_suspended_partitions", (model,), suspended
     yield from outlet_samples(snapshot)
+    yield from _process(snapshot)
+
+
+def _process(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    if snapshot.certificate is not None:
+        yield "certificate_not_before_timestamp_seconds", (), snapshot.certificate.not_before
+        yield "certificate_not_after_timestamp_seconds", (), snapshot.certificate.not_after
     yield "snapshot_timestamp_seconds", (), snapshot.taken_at
     yield "snapshot_number", (), max(snapshot.number, 0)
     yield "start_timestamp_seconds", (), snapshot.started_at

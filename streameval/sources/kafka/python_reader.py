@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka import (
@@ -284,14 +284,32 @@ class KafkaPythonReader(GroupReader):
 
     def _ask_ends(self, places: Iterable[Place], timeout: float) -> dict[Place, int]:
         """Returns the current ends for readers of committed messages, as the brokers know them; nothing if they do not
-        answer.
+        answer, and none of a partition without a leader.
         """
         try:
-            ends = self._consumer.end_offsets([TopicPartition(*p) for p in places], timeout_ms=int(timeout * 1_000))
+            ends = self._edges(places, self._consumer.end_offsets, timeout)
         except kafka_errors.KafkaError:
             return {}
-        self._answered = time.monotonic()
-        return {(p.topic, p.partition): offset for p, offset in ends.items()}
+        if ends:
+            self._answered = time.monotonic()
+        return ends
+
+    @staticmethod
+    def _edges(places: Iterable[Place], ask: Callable[..., dict[Any, int]], timeout: float) -> dict[Place, int]:
+        """Returns the first or next offsets, which `ask` asks for, of those that have a leader.
+
+        Where some have none and others do, kafka-python 3.0.12 fails with the first one without as a KeyError.
+        """
+        asked, deadline = {TopicPartition(*place) for place in places}, time.monotonic() + timeout
+        while asked:
+            left = max(0.0, deadline - time.monotonic())
+            try:
+                found = ask(sorted(asked), timeout_ms=int(left * 1_000))
+            except KeyError as error:
+                asked.remove(error.args[0])
+            else:
+                return {(p.topic, p.partition): offset for p, offset in found.items()}
+        return {}
 
     def _on_assign(self, partitions: Iterable[Any]) -> None:
         """Only records the assignment; `poll` begins reading, where brokers may be asked and errors can be raised.
@@ -354,11 +372,12 @@ class KafkaPythonReader(GroupReader):
         return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
 
     def _ends(self, place: Place) -> tuple[int, int]:
-        partition = TopicPartition(*place)
-        low = self._consumer.beginning_offsets([partition], timeout_ms=_ASK_MS)[partition]
-        high = self._consumer.end_offsets([partition], timeout_ms=_ASK_MS)[partition]
+        low = self._edges([place], self._consumer.beginning_offsets, ASK_TIMEOUT)
+        high = self._edges([place], self._consumer.end_offsets, ASK_TIMEOUT)
+        if not (low and high):
+            raise kafka_errors.LeaderNotAvailableError(f"{place[0]} [{place[1]}]")
         self._answered = time.monotonic()
-        return low, high
+        return low[place], high[place]
 
     def _still_given(self, places: Iterable[Place]) -> list[Any]:
         given = self._consumer.assignment()

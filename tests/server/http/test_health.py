@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streameval.results.certificate import CertificateState
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import BEFORE_FIRST, CheckpointState, HistoryState, SliceValues, empty_snapshot
 from streameval.server import create_app
@@ -113,6 +114,24 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     assert 'streameval_slice_values{slice="country"} 200.0' in scraped
     assert 'streameval_slice_overflowed{slice="country"} 1.0' in scraped
     assert 'streameval_slice_overflowed{slice="device"} 0.0' in scraped
+
+
+def test_an_expired_certificate_is_told_with_its_date(client_of, build) -> None:
+    snapshot = build.snapshot(certificate=CertificateState(1_706_000_000.0, 1_714_000_000.0))
+    client = client_of(create_app(Publisher(snapshot), Server(), version="1"))
+    answer = client.get("/readyz")
+    assert answer.status_code == 200
+    assert [one for one in answer.json()["degraded"] if one.startswith("tls: ")] == [
+        "tls: the server's certificate expired on 2024-04-24 23:06 UTC, so clients that check it do not connect; replace the files of server.tls_certificate and server.tls_key, no restart is needed"
+    ]
+    body = client.get("/api/v1/status").json()
+    Status.model_validate(body)
+    assert body["certificate"] == {"not_before": "2024-01-23T08:53:20.000Z", "not_after": "2024-04-24T23:06:40.000Z"}
+    scraped = client.get("/metrics").text
+    assert "streameval_certificate_not_before_timestamp_seconds 1.706e+09" in scraped
+    assert "streameval_certificate_not_after_timestamp_seconds 1.714e+09" in scraped
+    valid = replace(snapshot, certificate=CertificateState(1_706_000_000.0, 1_904_000_000.0))
+    assert not [one for one in overview(valid)["degraded"] if one.startswith("tls: ")]
 
 
 def test_the_status_says_where_the_program_stands_and_which_names_there_are(client) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -85,6 +87,39 @@ def test_a_renewed_certificate_is_used_without_a_restart_once_its_key_is_there_t
         assert httpx.get(server.url + "/livez", verify=trust).status_code == 200
     finally:
         server.stop()
+
+
+def test_a_certificate_that_nobody_renews_is_told_every_day_until_it_is(
+    publisher, authority, files, trust, caplog
+) -> None:
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(days=30)
+    made = authority.issue_cert("127.0.0.1", not_before=end - timedelta(days=90), not_after=end)
+    made.cert_chain_pems[0].write_to_path(files["tls_certificate"])
+    made.private_key_pem.write_to_path(files["tls_key"])
+    now = time.time()
+    app = create_app(publisher, Server(**files), version="1", environ={}, clock=lambda: now)
+
+    def told() -> list[str]:
+        asyncio.run(app.state.renewal.look())
+        said = [record.getMessage() for record in caplog.records if "tls: " in record.getMessage()]
+        caplog.clear()
+        return said
+
+    assert told() == []
+    now = end.timestamp() - 13 * 86400
+    assert f"tls: the server's certificate expires on {end:%Y-%m-%d %H:%M} UTC and has not been renewed" in told()[0]
+    assert told() == [], "once"
+    now += 86400
+    assert len(told()) == 1, "and every day"
+    now = end.timestamp()
+    assert f"expired on {end:%Y-%m-%d %H:%M} UTC" in told()[0], "at once"
+    assert told() == []
+    renewed = authority.issue_cert("127.0.0.1", not_before=end - timedelta(days=20), not_after=end + timedelta(days=70))
+    renewed.cert_chain_pems[0].write_to_path(files["tls_certificate"])
+    renewed.private_key_pem.write_to_path(files["tls_key"])
+    now += 86400
+    assert told() == []
+    assert app.state.certificate().not_after == (end + timedelta(days=70)).timestamp()
 
 
 def test_refusals_before_the_app_have_the_header_too(server, trust) -> None:

@@ -15,6 +15,7 @@ from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.reading import Mix
 from streameval.events.batch import Series
 from streameval.metrics.strata import Stratum
+from streameval.results.certificate import CertificateState
 from streameval.results.outlets import ReceiverState, SinkState
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import empty_snapshot
@@ -98,6 +99,7 @@ def test_every_family_in_the_table_is_scraped_from_a_full_snapshot(parse, client
         receivers=(ReceiverState("on-call", "webhook", True, 1, NOW, 2, 3, 4, 5, ""),),
         sinks=(SinkState("lake", "parquet", 1, NOW, 2, 3, 4, 5, ""),),
         external_url="https://monitor.example",
+        certificate=CertificateState(1.0, 2.0),
     )
 
     def scraped(most: int) -> str:

@@ -175,6 +175,13 @@ class SinkStatus(Shape):
     error: str
 
 
+class Certificate(Shape):
+    """When all certificates of the chain that the server shows are valid."""
+
+    not_before: str
+    not_after: str
+
+
 class Status(Stamped):
     """State of the monitor. `preparing`: what is done before the first event is read; null: nothing. `sampling`: the sample that numbers are estimated from, and the versions whose pClick is corrected, in sentences."""
 
@@ -204,6 +211,7 @@ class Status(Stamped):
     budget_used: dict[str, float]
     checkpoints: Checkpoints | None
     history: History | None
+    certificate: Certificate | None
     receivers: list[ReceiverStatus]
     sinks: list[SinkStatus]
 
