@@ -326,7 +326,11 @@ class ConfluentReader(GroupReader):
         return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def _ends(self, place: Place) -> tuple[int, int]:
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_TIMEOUT)
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_TIMEOUT)
+        except KafkaException as error:
+            e = error.args[0]
+            raise KafkaException(KafkaError(e.code(), f"{place[0]} [{place[1]}]: {e.str()}", fatal=e.fatal())) from None
         self._answered = time.monotonic()
         return low, high
 
