@@ -141,6 +141,15 @@ def test_order_within_the_lateness_and_batches_change_no_bit(estimated: bool, pr
                 assert {**m, "log_e_worse": None} == {**n, "log_e_worse": None}
 
 
+def test_candidates_change_nothing_but_auctions() -> None:
+    shown = [event for event in log() if event.get("shown", True)]
+    assert len(log()) - len(shown) == REQUESTS * ads.PLACES
+    found = said(fed(LOGGED, shown, 2_000))
+    for name in ("results", "comparisons"):
+        assert differences(found[name], undisturbed(False)[name]) == [], name
+    assert found["auctions"] != undisturbed(False)["auctions"]
+
+
 @pytest.mark.parametrize("estimated", [False, True], ids=["logged", "estimated"])
 def test_kills_and_restarts_change_no_bit(estimated: bool, tmp_path: Path) -> None:
     """What was read after the last checkpoint is lost with the process, and read again."""
