@@ -14,7 +14,7 @@ from pathlib import Path
 
 from streameval import __version__
 from streameval.auction.gather import AuctionLog
-from streameval.auction.offline import Replayed, replayed
+from streameval.auction.offline import Replayed, counted, replayed
 from streameval.compare.announce import Announcements
 from streameval.events.batch import Batch
 from streameval.loop.commits import Commits
@@ -272,16 +272,16 @@ def auction(
         pipeline.listener = LabelListener(lambda some: gathered.label(some.id, some.label), gathered.label)
         return gathered.take
 
-    replay(settings, paths, None, on_progress, stop, hear=hear)
+    snapshot = replay(settings, paths, None, on_progress, stop, hear=hear)
     if stop is not None and stop.is_set():
         raise SourceError("stopped early; nothing was written")
+    invalid = snapshot.events["invalid"]
     book = gathered.book(settings.auction.slots)
     if not book.auctions.block.size:
-        why = ", ".join(f"{reason} {count:,}" for reason, count in book.skipped.items() if count)
-        raise SourceError(
-            f"no request can be replayed ({why or 'there are none'}); every candidate needs request_id, item_id and bid"
-        )
-    return replayed(book, settings.auction, catalogs[0].series)
+        letters = f"dead letters: {counted(invalid)}" if invalid else ""
+        why = "; ".join(filter(None, (counted(book.skipped), letters))) or "there are none"
+        raise SourceError(f"no request can be replayed ({why}); every candidate needs request_id, item_id and bid")
+    return replayed(book, settings.auction, catalogs[0].series, invalid)
 
 
 def run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,10 +43,11 @@ class Replayed:
     reference: int  # number of the version that served most requests, whose mainline ads are matched
     frontier: Frontier
     observed: dict[int, AsServed]  # by number of the version that served
+    invalid: dict[str, int]  # events that were rejected, and are in no request, by reason
 
 
-def replayed(book: Book, settings: Auction, names: Sequence[Series]) -> Replayed:
-    """Replays the requests of a log; `names`: the series by code."""
+def replayed(book: Book, settings: Auction, names: Sequence[Series], invalid: Mapping[str, int]) -> Replayed:
+    """Replays the requests of a log; `names`: the series by code; `invalid`: rejected events, by reason."""
     points = operating_points(settings)
     counts = count_pairs(book.pair, book.position, book.clicked, book.pairs, settings.slots)
     curves = curves_of(counts, settings.slots, settings.curve)
@@ -63,7 +64,13 @@ def replayed(book: Book, settings: Auction, names: Sequence[Series]) -> Replayed
         reference=reference,
         frontier=frontier_of(sums, points, reference, through_tables(book, tables, points)),
         observed={v: _observed(book, v, settings.mainline) for v in np.flatnonzero(served).tolist()},
+        invalid=dict(invalid),
     )
+
+
+def counted(by_reason: Mapping[str, int]) -> str:
+    """In words; empty where nothing was counted."""
+    return ", ".join(f"{reason} {count:,}" for reason, count in by_reason.items() if count)
 
 
 def _observed(book: Book, version: int, mainline: int) -> AsServed:
@@ -81,6 +88,7 @@ def as_json(found: Replayed) -> dict[str, Any]:
         "schema": SCHEMA,
         "requests": found.requests,
         "skipped": dict(found.skipped),
+        "invalid": dict(found.invalid),
         "settings": settings.model_dump(mode="json"),
         "positions": [
             {
@@ -141,8 +149,10 @@ def as_text(found: Replayed) -> str:
             f"observed under {found.series[v].version}: {one.requests:,} requests, click yield {one.click_yield:.4f}, "
             f"mainline {one.mainline_click_yield:.4f}, mainline ads {one.mainline_ads:.4f}"
         )
-    left_out = ", ".join(f"{reason} {count:,}" for reason, count in found.skipped.items() if count)
+    left_out = counted(found.skipped)
     if left_out:
         lines.append(f"not replayed: {left_out}")
+    if found.invalid:
+        lines.append(f"dead letters: {counted(found.invalid)}; requests are replayed without them")
     star = found.series[found.reference].version
     return "\n".join([*lines, f"matched: at the mainline ads of * {star} at each operating point"])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.metric import ByK, Cells, Column, Gauge, Metric, OfTally
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Undefined, View
+from streameval.metrics.view import NOT_CONFIGURED, NOT_KEPT_FOR_SLICES, Undefined, View
 from streameval.sketches.exposed_lists import (
     EX_CLIPPED,
     EX_DCG,
@@ -32,7 +32,7 @@ from streameval.sketches.exposed_lists import (
 )
 from streameval.sketches.list_cells import GROUPS
 
-_OFF, _NO_LISTS = Undefined("not_configured"), Undefined("no_request_with_propensities")
+_NO_LISTS = Undefined("no_request_with_propensities")
 
 
 def _all(view: View) -> NDArray[np.float64] | Undefined:
@@ -47,7 +47,7 @@ def _sums_of_all(view: View) -> NDArray[np.float64] | Undefined:
         return NOT_KEPT_FOR_SLICES
     cells = view.tally(EXPOSED_TALLY)
     if cells is None:
-        return _OFF
+        return NOT_CONFIGURED
     return cells[:GROUPS] if cells[:GROUPS, EX_LISTS].any() else _NO_LISTS
 
 
@@ -114,7 +114,7 @@ def _estimate(
         if isinstance(missing, Undefined):
             return missing
         cells = cells_of(view)
-        return _OFF if cells is None else float(of_cells(cells.sum(axis=0)))
+        return NOT_CONFIGURED if cells is None else float(of_cells(cells.sum(axis=0)))
 
     return value, OfTally(cells_of, of_cells, GROUPS - 1)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.metric import ByK, Cells, Column, Gauge, Metric, OfTally, OfView
-from streameval.metrics.view import NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Undefined, UserMeans, View
+from streameval.metrics.view import NOT_CONFIGURED, NOT_KEPT_FOR_RANGES, NOT_KEPT_FOR_SLICES, Undefined, UserMeans, View
 from streameval.sketches import list_cells as at
 from streameval.sketches.layout import read_tally
 from streameval.sketches.list_terms import AP, HIT, HITS, NDCG, RECALL
@@ -25,7 +25,6 @@ BY_USER = "_by_user"
 
 _NO_REQUEST, _NO_CLICKED = Undefined("no_request"), Undefined("no_clicked_request")
 _NO_VALUE, _NO_POSITIONS = Undefined("no_valued_click"), Undefined("no_positions")
-_OFF = Undefined("not_configured")
 _Sum = tuple[Literal["lists", "cut"], int]  # a cell of all lists, or of those cut at K
 _LISTS: _Sum = ("lists", at.LISTS)
 _CLICKED: _Sum = ("lists", at.LISTS_CLICKED)
@@ -48,7 +47,7 @@ class _Ratio:
 
     def value(self, view: View, k: int | None) -> float | Undefined:
         """What it comes to, or why there is none."""
-        missing = _missing(view) if k is None or _is_kept(view, k) else _OFF
+        missing = _missing(view) if k is None or _is_kept(view, k) else NOT_CONFIGURED
         if missing is not None:
             return missing
         below = float(_by_group(view, self.below(view), k).sum())
@@ -96,7 +95,7 @@ def _why_missing(view: View) -> Undefined | None:
         return NOT_KEPT_FOR_SLICES
     cells = read_tally(view.vector, view.layout, at.LISTS_TALLY)
     if cells is None:
-        return _OFF
+        return NOT_CONFIGURED
     return None if cells[: at.GROUPS, at.LISTS].any() else _NO_REQUEST
 
 

@@ -38,6 +38,7 @@ class Undefined:
     reason: str
 
 
+NOT_CONFIGURED = Undefined("not_configured")  # no setting asks for it
 NOT_KEPT_FOR_SLICES = Undefined("not_kept_for_slices")
 WEIGHTS_NOT_SUPPORTED = Undefined("weights_not_supported")  # it needs every impression, and these are a sample
 VALUES_NOT_KEPT = Undefined("values_not_kept")  # no setting asks for the value of clicks

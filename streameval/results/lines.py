@@ -22,7 +22,7 @@ from streameval.events.batch import Series
 from streameval.metrics.errors import standard_errors
 from streameval.metrics.metric import Metric, OfImpressions
 from streameval.metrics.registry import by_name, evaluate, means_over_users, names, with_stderr
-from streameval.metrics.view import Undefined, View
+from streameval.metrics.view import NOT_CONFIGURED, Undefined, View
 from streameval.sketches.layout import Options
 
 MAX_ROWS = 200_000  # vectors that one query may read
@@ -178,6 +178,8 @@ def stored_point(
     """The point that `make_point` gave where it is not computed again. `counts`: impressions, clicks, corrected."""
     value, bound, sampling, stderr, df = (number if math.isfinite(number) else None for number in stored)
     (start, end), (impressions, clicks, corrected) = where, counts
+    if value is None and reason is None:
+        reason = NOT_CONFIGURED.reason  # of another K, or another average by user, than those that are computed
     if value is None or stderr is None:
         stderr = df = None
     elif not metric.of_users:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import pairwise
+from math import isfinite
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
@@ -151,7 +152,7 @@ class Strata(Section):
     @classmethod
     def _is_a_cut(cls, cut: object) -> object:
         edges = cut if isinstance(cut, list | tuple) else ()
-        numbers = [isinstance(edge, int | float) and not isinstance(edge, bool) for edge in edges]
+        numbers = [isinstance(edge, int | float) and not isinstance(edge, bool) and isfinite(edge) for edge in edges]
         if cut in ("mass", "width") or (isinstance(cut, list | tuple) and all(numbers)):
             return cut
         raise ValueError('must be "mass", "width", or a list of edges, for example [0.01, 0.1, 0.5]')

@@ -28,6 +28,7 @@ sidebar_reserve = 0.02
 [[auction.points]]
 name = "open"
 """
+KEEP_NONE = '[files]\ndead_letters = ""\n'
 Event = dict[str, Any]
 
 
@@ -146,6 +147,17 @@ def test_requests_that_cannot_be_run_again_are_counted_by_reason(world: World, t
     assert "not replayed: no_request 15, no_item 1, no_bid 2, no_position 1, position_beyond_slots 1" in text
 
 
+def test_rejected_candidates_are_counted_and_said(world: World, tmp_path: Path) -> None:
+    """Their requests are replayed without them: the result would be another one without a word."""
+    log = events(world)
+    others = [event for event in log if event.get("shown") is False]
+    others[0]["bid"], others[1]["bid"], others[2]["propensity"] = -1, "high", 0
+    found, text = run(tmp_path, log, CONFIG + KEEP_NONE)
+    assert found["invalid"] == {"out_of_range": 2, "wrong_type": 1}
+    assert found["requests"] == REQUESTS
+    assert "dead letters: out_of_range 2, wrong_type 1; requests are replayed without them" in text.splitlines()
+
+
 def test_a_request_without_shown_ads_is_traffic_too(tmp_path: Path, world: World) -> None:
     log = [event for event in events(world) if event["ts"] < T0 + 5_000]
     others = [
@@ -176,6 +188,10 @@ def test_it_says_in_one_line_when_there_is_nothing_to_run(tmp_path: Path, world:
     assert str(found.exception) == (
         "no request can be replayed (no_bid 600); every candidate needs request_id, item_id and bid"
     )
+    (tmp_path / "log.jsonl").write_text("\n".join(json.dumps({**event, "bid": -1}) for event in log[:9]))
+    (tmp_path / "c.toml").write_text(CONFIG + KEEP_NONE)
+    found = CliRunner().invoke(cli, ["auction", *files])
+    assert str(found.exception).startswith("no request can be replayed (dead letters: out_of_range ")
     (tmp_path / "c.toml").write_text("[auction]\nslots = 7\n")
     found = CliRunner().invoke(cli, ["auction", *files])
     assert str(found.exception) == (

@@ -173,6 +173,7 @@ def test_a_log_without_propensities_has_strata_of_nothing() -> None:
         ("cut = [0.0, 0.1]", "strata.cut = [0.0, 0.1]: edges must increase, above 0 and below 1; for example [0.01, 0.1, 0.5]"),
         ("cut = [0.1, 1.5]", "strata.cut = [0.1, 1.5]: edges must increase, above 0 and below 1; for example [0.01, 0.1, 0.5]"),
         ("cut = []", "strata.cut = []: must have 1 to 9 edges, for 2 to 10 strata; for example [0.01, 0.1, 0.5]"),
+        ("cut = [nan]", 'strata.cut = [NaN]: must be "mass", "width", or a list of edges, for example [0.01, 0.1, 0.5]'),
         ('cut = "thirds"', 'strata.cut = "thirds": must be "mass", "width", or a list of edges, for example [0.01, 0.1, 0.5]'),
         ('by = "age"', "strata.by = \"age\": must be '', 'propensity' or 'popularity'"),
     ],

@@ -59,7 +59,7 @@ def test_a_line_over_panes_and_steps(asked) -> None:
         assert all(0 < point["stderr_df"] <= 15 for point in line["points"] if point["stderr"] is not None)
     assert any(point["stderr"] for point in line["points"])
     (line,) = asked.get("/api/v1/series?metric=ndcg_7").json()["series"]
-    assert {point["value"] for point in line["points"]} == {None}
+    assert {(point["value"], point["reason"]) for point in line["points"]} == {(None, "not_configured")}
     for name in ("ndcg_0", "ndcg_x", "ndcg"):
         answer = asked.get(f"/api/v1/series?metric={name}")
         assert answer.status_code == 422
