@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from streameval.settings.tree import ConfigError
-
-SHORTEST = 6  # characters of a secret that is searched for in a text
+from streameval.sources.kafka.options import SHORTEST
 
 
 def blanked(text: str, secret: str) -> str:
