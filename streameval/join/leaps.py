@@ -155,7 +155,9 @@ def _screen(
             before = end
             n, end = _let_go(ts, upto, e, waiting, n, out, freed, end)
             state[_SEEN] = min(state[_SEEN] + end - before, ENOUGH)
-            state[_LAST] = min(state[_LAST], n)
+            state[_LAST] = 0  # what waited before an event that continues does not end the log
+            for k in range(n):
+                state[_LAST] += 1 if waiting[k] > out[end - 1] else 0
     return n, end, refused, leapt
 
 

@@ -151,6 +151,17 @@ def test_what_a_log_ends_with_is_a_gap_when_it_is_not_alone() -> None:
         assert (found["impressions"], found["runaway_impressions"]) == (1000 + n, 1)
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("n", [2, 19, 20, 25])
+def test_what_waited_before_the_gap_that_a_log_ends_with_is_no_part_of_it(n: int, size: int) -> None:
+    """With exactly as many events after the gap as end it, several wrong clocks were taken for the end of the log."""
+    events = stream(1000)
+    events[500:500] = [Shown(f"wrong{i}", BASE + 9 * DAY + i) for i in range(3)]
+    events += [Shown(f"x{i}", BASE + 3 * DAY + i) for i in range(n)]
+    found = counts(feed(make_pipeline(), events, size))
+    assert (found["impressions"], found["runaway_impressions"]) == (1000 + n, 3)
+
+
 def test_what_begins_before_a_gap_of_days_is_not_taken_for_wrong_because_some_are_further_ahead() -> None:
     events = stream(1000)
     events += [Shown("far", BASE + 30 * DAY), *stream(1000, first=BASE + 4 * DAY, name="later")]

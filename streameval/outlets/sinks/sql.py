@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streameval.outlets.secrets import Secret
+from streameval.outlets.secrets import Secret, blanked
 from streameval.outlets.sinks.kafka import result_key
 from streameval.outlets.sinks.protocol import Sink, SinkError, time_of
 from streameval.outlets.sinks.rows import RESULT_TIMES, VERDICT_KEYS, VERDICT_TIMES, SinkPane, SinkVerdict
@@ -120,7 +120,7 @@ class SqlTables(Sink):
             return type(error).__name__
         place = url.set(query={}).render_as_string()
         if url.password:
-            said = said.replace(str(url.password), "***")
+            said = blanked(said, str(url.password))
         return f"{place}: {said} ({type(error).__name__}); check the address, the password and the user's rights"
 
 

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
 
 from streameval.events.batch import Series
+from streameval.outlets.secrets import Secret
 from streameval.outlets.sinks.kinds import make_sink
 from streameval.outlets.sinks.message_schema import message_schema
 from streameval.outlets.sinks.protocol import Sink, SinkError
@@ -271,6 +272,22 @@ def test_an_error_of_a_database_does_not_show_its_password(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as wrong:
         make_sink(settings.sinks[0], settings.kafka)
     assert "hush" not in str(wrong.value)
+
+
+def test_a_password_of_a_letter_does_not_blank_the_error(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("postgresql+psycopg://u:o@127.0.0.1:1/d")
+    settings = toml.validate({"store": {"path": "s"}, "sinks": [{"kind": "sql", "to_file": str(tmp_path / "url")}]})
+    with pytest.raises(SinkError) as raised:
+        make_sink(settings.sinks[0], settings.kafka).write([], [SinkVerdict("k", {"at": NOON})])
+    assert str(raised.value).startswith(
+        "postgresql+psycopg://u:***@127.0.0.1:1/d: connection failed: connection to server"
+    )
+
+
+def test_a_secret_is_blanked_in_errors_from_six_characters_on() -> None:
+    said = "no connection to hooks/secret1, by abcde"
+    for secret, left in (("secret1", said.replace("secret1", "***")), ("abcde", said), ("o", said)):
+        assert Secret("url", "", "HOOK", {"HOOK": secret}).hide(said) == left
 
 
 def test_an_address_that_no_library_knows_is_an_error_at_the_start() -> None:
