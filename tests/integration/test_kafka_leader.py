@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.conftest import PATIENCE
@@ -16,8 +17,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 @pytest.fixture
 def second_kafka(own_kafka: Path, launcher: Callable[..., str], tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The address of a cluster, and the folder of its second broker, which runs."""
+    """The address of a cluster, and the folder of its second broker, which runs and coordinates no group."""
     address, folder = launcher("start", str(own_kafka)), tmp_path / "second"
+    known_to_first(address)
     launcher("join", str(folder), str(own_kafka))
     yield address, folder
     launcher("stop", str(folder))
@@ -51,6 +53,13 @@ def test_a_partition_without_a_leader_stops_no_other_and_is_read_once_it_has_one
     lab.write(lab.impressions, impressions(15, 5), 1)
     drain(source, 20, arrived)
     assert until(lambda: source.caught_up() == places, source)
+
+
+def known_to_first(address: str) -> None:
+    """Has the only broker so far create the topic of offsets, whose partitions have one replica each."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "first"})
+    consumer.committed([TopicPartition("none", 0)], timeout=PATIENCE)
+    consumer.close()
 
 
 def until(done: Callable[[], bool], source) -> bool:
