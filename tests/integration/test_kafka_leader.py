@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.conftest import PATIENCE
@@ -57,8 +57,14 @@ def test_a_partition_without_a_leader_stops_no_other_and_is_read_once_it_has_one
 
 def known_to_first(address: str) -> None:
     """Has the only broker so far create the topic of offsets, whose partitions have one replica each."""
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "first"})
-    consumer.committed([TopicPartition("none", 0)], timeout=PATIENCE)
+    consumer, deadline = Consumer({"bootstrap.servers": address, "group.id": "first"}), time.monotonic() + PATIENCE
+    while True:
+        try:
+            consumer.committed([TopicPartition("none", 0)], timeout=PATIENCE)
+            break
+        except KafkaException:  # it is being created
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
     consumer.close()
 
 
