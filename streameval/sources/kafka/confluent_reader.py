@@ -308,9 +308,7 @@ class ConfluentReader(GroupReader):
         self._counted = dict(starts)  # everything before them was delivered by earlier polls
         self._to_commit.clear()
         self._gaps &= kept
-        if (
-            self._assignments.incremental
-        ):  # no pause outlives an assignment; under the classic protocol the client sees to it
+        if self._assignments.incremental:  # no pause outlives an assignment; else the client sees to it
             self.resume(self._paused & kept)
         self._assignments.read(self._consumer, starts)
         self._paused.clear()
