@@ -31,6 +31,7 @@ class JoinPolicy:
     max_pending: int = 50_000_000
     wide_slices: bool = True  # slice combinations need 64 bits (32 otherwise)
     hold: int = 0  # ms that rows are kept after they can no longer be corrected; clicks do not find them then
+    request_life: int = 0  # ms that impressions of one request are apart at most; see `counting.requests`
     mark: Callable[[Impressions], NDArray[np.uint64]] | None = None  # computes a further column of the rows
     items: bool = False  # rows keep the ids of their items
     keep: tuple[Field, ...] = ()  # the fields of events that rows keep, see `events.fields.needed`

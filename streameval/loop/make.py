@@ -27,9 +27,13 @@ from streameval.settings.measures import Auction
 from streameval.settings.tree import Settings
 
 
-def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
-    """The joiner's rules. `hold`: how long (ms) rows are kept beyond the correction horizon."""
+def policy(settings: Settings, catalog: Catalog, gauc_window: int) -> JoinPolicy:
+    """The joiner's rules. `gauc_window`: of comparisons, ms; rows of one window can still be read together when the last of
+    them cannot be corrected any more, and so can those of one request.
+    """
     join, sources = settings.join, estimators(settings)
+    request_life = max(gauc_window, join.request_gap)
+    closes_after = join.attribution_window + join.request_gap + settings.windows.pane  # at the latest
     keep = kept(needed(settings)) if _valued(settings) else needed(settings)
     return JoinPolicy(
         attribution_window=join.attribution_window,
@@ -37,7 +41,8 @@ def policy(settings: Settings, catalog: Catalog, hold: int) -> JoinPolicy:
         correction_horizon=join.correction_horizon,
         max_pending=join.max_pending,
         wide_slices=catalog.radix ** len(catalog.dimensions) >= 1 << 32,
-        hold=hold,
+        hold=request_life + max(closes_after - join.correction_horizon, 0),
+        request_life=request_life,
         mark=_keys(settings.auction) if settings.auction.points else None,
         items=bool({"popularity", "logistic"}.intersection(sources)),
         keep=(*keep, *map(estimated, sources)),

@@ -73,7 +73,8 @@ class Partition:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # wall clock spent, by stage
 
     def __post_init__(self) -> None:
-        self.requests = Requests(self.policy.attribution_window + self.request_gap, self.scoreboard.pane)
+        close_after = self.policy.attribution_window + self.request_gap
+        self.requests = Requests(close_after, self.scoreboard.pane, self.policy.request_life)
         self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
         self.to_disk = RowsToDisk(self.joiner)
         self.quarantine = Quarantine(self.policy.correction_horizon, self.inputs, self.shared)
@@ -126,8 +127,9 @@ class Partition:
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
         with timed(self.seconds, "requests"):  # a closed request that gets another impression closes again later
-            self.rows.requests_changed(self.requests.closed(self.joiner.table.request[rows]), -1)
-            self.requests.link(self.joiner.table, rows, self.joiner.front)
+            found = self.requests.find(self.joiner.table, rows, self.joiner.front)
+            self.rows.requests_changed(self.requests.closed_of(found), -1)
+            self.requests.link(self.joiner.table, rows, found, self.joiner.front)
         if self.score_at == "impression":
             self._score(rows)
         self._advance()

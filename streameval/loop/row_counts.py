@@ -224,7 +224,7 @@ class RowCounts:
     def requests_changed(self, entries: NDArray[np.int32], sign: int) -> None:
         """Counts the terms of closed requests, or retracts them."""
         if entries.size:
-            rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front, both=False)
+            rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front)
             if rows.size:
                 self.count_requests(self._listed(rows), self._scored(rows), group, sign)
 

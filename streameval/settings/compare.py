@@ -110,7 +110,7 @@ class Compare(Section):
     )
     gauc_window: PositiveDuration = written(
         "1h",
-        description="comparisons compute GAUC over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected; at most `join.correction_horizon`",
+        description="comparisons compute GAUC over users within tumbling windows of this length, a multiple of the pane; impressions are kept in memory this much longer than they can be corrected; impressions of one request are this far apart at most (or `join.request_gap`, if that is longer); at most `join.correction_horizon`",
     )
 
     @model_validator(mode="after")

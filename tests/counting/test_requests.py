@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streameval.counting.requests import Requests
+from streameval.counting.requests import MOST_IMPRESSIONS, Requests
 
-CLOSE_AFTER, BUCKET = 25_000, 5_000
+CLOSE_AFTER, BUCKET, LIFE = 25_000, 5_000, 60_000
 
 
 def rows(starts: list[int], lengths: list[int]) -> Any:
@@ -24,11 +24,12 @@ def rows(starts: list[int], lengths: list[int]) -> Any:
 
 def closed(table: Any, watermarks: list[int]) -> list[int]:
     """The requests that are closed when the stream was looked at as often."""
-    requests = Requests(CLOSE_AFTER, BUCKET)
+    requests = Requests(CLOSE_AFTER, BUCKET, LIFE)
     linked = 0
     for watermark in watermarks:
         upto = int(np.searchsorted(table.ts, watermark))
-        requests.link(table, np.arange(linked, upto), 0)
+        new = np.arange(linked, upto)
+        requests.link(table, new, requests.find(table, new, 0), 0)
         linked = max(linked, upto)
         requests.close(watermark)
     entries = requests.closed(np.unique(table.request))
@@ -55,3 +56,78 @@ def test_a_request_over_the_edge_of_a_bucket_closes_with_its_last_impression() -
         assert closed(table, [*before, 50_300]) == []
         assert closed(table, [*before, 54_999]) == []
         assert closed(table, [*before, 55_000]) == [1]
+
+
+def requests_of(ids: list[int], ts: list[int], sizes: list[int], restart: bool = False) -> list[int]:
+    """The number of each impression's request, when so many come at a time."""
+    requests, n = Requests(CLOSE_AFTER, BUCKET, LIFE), len(ids)
+    table = SimpleNamespace(ts=np.array(ts, np.int64), request=np.array(ids, np.uint64), previous=np.zeros(n, np.int32))
+    start = 0
+    while start < n:
+        new = np.arange(start, min(start + sizes[start % len(sizes)], n))
+        requests.link(table, new, requests.find(table, new, 0), 0)
+        start = int(new[-1]) + 1
+        if restart:
+            state = requests.state(0, 0)
+            state["closing"] = state["closing"]()
+            requests = Requests(CLOSE_AFTER, BUCKET, LIFE)
+            requests.restore(state)
+    names: dict[int, int] = {}
+    found = [names.setdefault(key, len(names)) for key in table.request.tolist()]
+    for number in set(found):  # they are chained as they are told apart
+        rows = [row for row in range(n) if found[row] == number]
+        assert [row - table.previous[row] for row in rows[1:]] == rows[:-1]
+        assert table.previous[rows[0]] == 0
+    return found
+
+
+@settings(deadline=None)
+@given(
+    impressions=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 40)), min_size=1, max_size=80),
+    sizes=st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    restart=st.booleans(),
+)
+def test_impressions_of_a_request_are_at_most_a_life_apart(
+    impressions: list[tuple[int, int]], sizes: list[int], restart: bool
+) -> None:
+    ids, ts = [one for one, _ in impressions], [10_000 * at for _, at in impressions]
+    latest: dict[int, list[int]] = {}  # by id: number, earliest and latest time
+    expected = []
+    count = 0
+    for one, at in zip(ids, ts, strict=True):
+        mine = latest.get(one)
+        if mine is None or max(at, mine[2]) - min(at, mine[1]) > LIFE:
+            mine = latest[one] = [count, at, at]
+            count += 1
+        mine[1:] = min(at, mine[1]), max(at, mine[2])
+        expected.append(mine[0])
+    assert requests_of(ids, ts, sizes, restart) == expected
+
+
+def test_a_request_has_a_limited_number_of_impressions() -> None:
+    """A placeholder of all users would be one list, which is counted again with each late click."""
+    n = 2 * MOST_IMPRESSIONS + 500
+    found = requests_of([7] * n, [3] * n, [4_000])
+    assert np.bincount(found).tolist() == [MOST_IMPRESSIONS, MOST_IMPRESSIONS, 500]
+
+
+def test_an_id_finds_its_latest_request_after_the_rows_of_its_first_are_gone() -> None:
+    n = 3_000
+    ids = np.arange(1, n + 1, dtype=np.uint64)
+    ids[[2_700, 2_900]] = ids[2_000]  # 70 s later, and 20 s after that
+    table = SimpleNamespace(ts=np.arange(n) * 100, request=ids, previous=np.zeros(n, np.int32))
+    requests = Requests(CLOSE_AFTER, BUCKET, LIFE)
+    for start in range(0, 2_900, 100):
+        new = np.arange(start, start + 100)
+        requests.link(table, new, requests.find(table, new, 0), 0)
+    requests.shift(2_500)
+    assert len(requests) == 401  # the 400 of these rows, and the first of that id
+    rest = SimpleNamespace(ts=table.ts[2_500:], request=ids[2_500:], previous=table.previous[2_500:])
+    new = np.arange(400, 500)
+    requests.link(rest, new, requests.find(rest, new, 0), 0)
+    assert ids[2_900] == ids[2_700] != ids[2_000]
+    assert table.previous[2_900] == 200
+    requests.shift(250)  # the row 2,700 is gone, too
+    assert len(requests) == 251
+    requests.shift(200)
+    assert len(requests) == 50

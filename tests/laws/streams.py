@@ -49,8 +49,8 @@ def scenario(duration_s: float, rate: float) -> Scenario:
 
 
 def weighed(impression: bytes) -> bytes:
-    """The same impression with a propensity, in four of five, and with policies, in every other one; also of a version
-    that never serves."""
+    """The same impression with a propensity, in four of five, and with policies, in every other one, also of a version
+    that never serves; one in six has the id of its user's session, or one id for all, for that of its request."""
     if not impression.endswith(b"}"):  # malformed
         return impression
     luck = Random(impression)
@@ -59,6 +59,8 @@ def weighed(impression: bytes) -> bytes:
         found["propensity"] = 10 ** luck.uniform(-5, 0)
     if luck.random() < 0.5:
         found["policies"] = {version: luck.random() for version in ("v1", "v2", "v9")[: luck.randint(1, 3)]}
+    if luck.random() < 0.15:
+        found["request_id"] = luck.choice(["session-" + str(found["user_id"]), "none"])
     return json.dumps(found, separators=(",", ":")).encode()
 
 
