@@ -54,7 +54,7 @@ class GonePartitions:
         """
         if 0 not in held:  # another worker shows them
             self.drop(self._shown.keys())
-            self._known = None
+            self._known, self._refused = None, {}
             return
         if count is None or not self._is_due(count, frozenset(held)):
             return
