@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ class GonePartitions:
         self._known: tuple[int, frozenset[int]] | None = None  # as of the last look
         self._again_at = math.inf  # monotonic seconds of the next one
 
-    def look(self, count: int | None, held: Collection[int]) -> None:
+    def look(self, count: int | None, held: Collection[int], stopping: Callable[[], bool]) -> None:
         """Restores and drops. `count`: partitions that the topics have now; None: unknown, as while a topic is away, which
-        changes nothing. `held`: the partitions of this worker.
+        changes nothing. `held`: the partitions of this worker. Once `stopping`, nothing is restored.
         """
         if 0 not in held:  # another worker shows them
             self.drop(self._shown.keys())
@@ -66,7 +66,7 @@ class GonePartitions:
         gone = {partition: path for partition, path in found.items() if partition >= count and partition not in held}
         self.drop(p for p, shown in tuple(self._shown.items()) if gone.get(p) != shown.path)
         self._refused = {p: path for p, path in self._refused.items() if gone.get(p) == path}
-        self._restore({p: path for p, path in gone.items() if p not in self._shown and p not in self._refused})
+        self._restore({p: path for p, path in gone.items() if p not in self._shown | self._refused}, stopping)
 
     def drop(self, partitions: Iterable[int]) -> None:
         """Takes these out of the results: they are back, or another worker shows them."""
@@ -107,9 +107,11 @@ class GonePartitions:
         self._again_at = math.inf
         return True
 
-    def _restore(self, new: Mapping[int, Path]) -> None:
+    def _restore(self, new: Mapping[int, Path], stopping: Callable[[], bool]) -> None:
         impressions = 0
         for partition, path in sorted(new.items()):
+            if stopping():
+                break
             try:
                 files = Checkpoints(path.parent, self._keep)
                 files.read_on()

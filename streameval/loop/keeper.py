@@ -195,7 +195,7 @@ class PartitionKeeper:
         Raises StoreError when another worker has a partition that Kafka continues to assign to this one.
         """
         self._finish(None)
-        self._gone.look(count, self._held.keys())
+        self._gone.look(count, self._held.keys(), self.stopping)
         now = time.monotonic()
         for partition, since in self._fenced.items():
             if now > since + FENCED_SECONDS:

@@ -62,9 +62,9 @@ class Reading:
 
     def end(self, partition: int, watermark: int, newest: int) -> None:
         """Nothing more will be read: labels that were pending at the watermark lack clicks; `newest`: event, ms."""
-        inputs = [topic for topic, _ in self.offsets]
-        self.gaps.open({(inputs[0], partition): f"partition {partition} is gone from the topics"}, watermark)
-        self.gaps.close(inputs, newest)
+        name = f"partition {partition}"
+        self.gaps.open({(name, partition): f"{name} is gone from the topics"}, watermark)
+        self.gaps.close([name, *(topic for topic, _ in self.offsets)], newest)
 
     def state(self) -> dict[str, Any]:
         """Everything, for a checkpoint."""

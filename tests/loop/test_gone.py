@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from streameval.app import Loop, new_publisher
 from streameval.loop import gone
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.pipeline import Pipeline
-from streameval.testing import readers_see
-from tests.loop.test_keeper import PATIENCE, feed, make, report
+from streameval.sources.dead_letters import JsonlDeadLetters
+from streameval.testing import ScriptedSource, make_batch, readers_see
+from tests.loop.test_keeper import PATIENCE, events, feed, make, report
 
 FOUR, TWO = frozenset(range(4)), frozenset(range(2))
 WHY = "is gone from the topics"
@@ -147,6 +150,16 @@ def test_they_are_gone_in_the_run_that_had_them_too(tmp_path: Path) -> None:
     keeper.tick(2)
     assert shown(pipeline) == [0, 1, 2, 3]
     assert readers_see(pipeline).events["impressions"] == 1_200
+
+
+def test_the_loop_asks_its_source_how_many_there_are(tmp_path: Path) -> None:
+    written_by(tmp_path)
+    pipeline, keeper, _ = make(tmp_path)
+    source = ScriptedSource([make_batch(events(300, 10, 0), pipeline.catalog, 0)])
+    source.partition_count = lambda: 3  # type: ignore[method-assign]
+    loop = Loop(source, pipeline, new_publisher(pipeline.settings), 0.0, JsonlDeadLetters(""), keeper)
+    loop.run(threading.Event())
+    assert shown(pipeline) == [0, 3]
 
 
 @pytest.mark.parametrize(("count", "partitions"), [(None, [0, 1]), (4, [0, 1]), (3, [0, 1, 3])])
