@@ -26,7 +26,8 @@ from streameval.store.errors import StoreError
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 60.0  # after a change; by then another worker has written what it had of them, and will write no more
+# after a change, for as long as another worker may take to hear of it and to write what it had of these partitions
+LOOK_EVERY, LOOK_FOR = 60.0, 600.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class GonePartitions:
         self._shown: dict[int, _Gone] = {}
         self._refused: dict[int, Path] = {}  # checkpoints that cannot be restored
         self._known: tuple[int, frozenset[int]] | None = None  # as of the last look
-        self._again_at = math.inf  # monotonic seconds of the next one
+        self._changed_at = self._looked_at = -math.inf  # monotonic seconds
 
     def look(self, count: int | None, held: Collection[int], stopping: Callable[[], bool]) -> None:
         """Restores and drops. `count`: partitions that the topics have now; None: unknown, as while a topic is away, which
@@ -100,11 +101,10 @@ class GonePartitions:
     def _is_due(self, count: int, held: frozenset[int]) -> bool:
         now = time.monotonic()
         if self._known != (count, held):
-            self._known, self._again_at = (count, held), now + AGAIN_SECONDS
-            return True
-        if now < self._again_at:
+            self._known, self._changed_at = (count, held), now
+        elif now < self._looked_at + LOOK_EVERY or self._looked_at > self._changed_at + LOOK_FOR:
             return False
-        self._again_at = math.inf
+        self._looked_at = now
         return True
 
     def _restore(self, new: Mapping[int, Path], stopping: Callable[[], bool]) -> None:

@@ -17,9 +17,11 @@ from streameval.settings.models import ModelSettings
 def partition_states(
     partitions: Mapping[int, Partition], readings: Mapping[int, Reading], gone: Collection[int]
 ) -> tuple[PartitionState, ...]:
-    """The progress of every partition that is read or `gone`, including those without any counts."""
+    """The progress of every partition that is read, including those without any counts, and of those that are `gone`."""
     return tuple(
-        _state(number, partitions.get(number), readings[number], number in gone) for number in sorted(readings)
+        _state(number, partitions.get(number), readings[number], number in gone)
+        for number in sorted(readings)
+        if number in partitions or number not in gone
     )
 
 

@@ -108,6 +108,7 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     }  # fmt: skip
     assert body["history"]["skipped"] == 3
     scraped = client.get("/metrics").text
+    assert "streameval_checkpoint_gone_partitions 2.0" in scraped
     assert "streameval_history_rows_skipped_total 3.0" in scraped
     assert 'streameval_topics_recreated_total{topic="clicks"} 2.0' in scraped
     assert 'streameval_unpaired_partitions{topic="impressions"} 3.0' in scraped
