@@ -342,7 +342,7 @@ def counted(settings, stop_after):
 def kept_in(lab, folder):
     """Settings of a monitor with a store in a folder."""
     join = {"attribution_window": "10s", "allowed_lateness": "1s", "request_gap": "1s"}
-    store = {"path": str(folder)}
+    store = {"path": str(folder), "checkpoint_interval": "1s"}
     return Settings.model_validate(
         {"kafka": settings(lab).model_dump(), "store": store, "join": join, "windows": {"pane": "5s"}}
     )
@@ -414,6 +414,31 @@ def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(real_lab
         assert again.events["impressions"] == 3_500
         assert again.events["duplicate_impressions"] == 0
         assert not again.unpaired
+
+
+def test_of_two_workers_one_has_what_a_lost_partition_had_counted(real_lab, impressions, clicks, tmp_path):
+    lab, tree = real_lab, kept_in(real_lab, tmp_path)
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    for partition in (0, 1):
+        write_both(lab, impressions, clicks, 1_000 * partition, 1_000, partition)
+    with monitor(tree) as one, monitor(tree) as other:
+
+        def both(*expected):
+            """Waits until these are (impressions, partitions) of either, in any order."""
+            deadline = time.monotonic() + PATIENCE
+            while True:
+                latest = [wait(lambda _: True) for wait in (one, other)]
+                found = [(seen.events.get("impressions", 0), len(seen.partitions)) for seen in latest]
+                if sorted(found) == sorted(expected):
+                    return
+                assert time.monotonic() < deadline, found
+                time.sleep(0.1)
+
+        both((1_000, 1), (1_000, 1))
+        for topic in (lab.impressions, lab.clicks):
+            make_anew(lab, topic)
+        write_both(lab, impressions, clicks, 2_000, 500, 0)
+        both((2_500, 2), (0, 0))
 
 
 def test_a_stranger_in_the_group_is_named_with_what_it_takes(real_lab, impressions, drain, monkeypatch, caplog):
