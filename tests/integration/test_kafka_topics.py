@@ -394,7 +394,9 @@ def test_topics_made_anew_with_fewer_partitions_lose_nothing_that_was_counted(re
     assert again.events["duplicate_impressions"] == 0
 
 
-def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(real_lab, impressions, clicks, tmp_path):
+def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(
+    real_lab, impressions, clicks, tmp_path, caplog
+):
     lab = real_lab
     lab.create(lab.impressions, lab.clicks, partitions=2)
     for partition in (0, 1):
@@ -402,10 +404,10 @@ def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(real_lab
     with monitor(kept_in(lab, tmp_path)) as wait:
         assert wait(lambda seen: seen.events.get("impressions") == 2_000).events["clicks"] > 0
         make_anew(lab, lab.clicks)
-        write(lab, lab.impressions, impressions(2_000, 1_000, 100), 0)
-        write(lab, lab.clicks, clicks(2_000, 1_000, 100), 0)
+        wait(lambda _: "the topics no longer have partitions 1:" in caplog.text)
         write(lab, lab.impressions, impressions(3_000, 500, 100), 1)  # not read: its clicks are missing
-        less = wait(lambda seen: seen.events.get("impressions") == 3_000)
+        write_both(lab, impressions, clicks, 2_000, 1_000, 0)
+        less = wait(lambda seen: seen.events.get("impressions") == 3_000 and seen.unpaired)
         assert less.events["impressions"] == 3_000
         assert less.unpaired == {lab.impressions: 1}
         assert [one.partition for one in less.partitions] == [0, 1]
