@@ -90,7 +90,7 @@ class Loop:
                 self.source.deliver(POLL_SECONDS, self._take)
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
-                self.keeper.tick()
+                self.keeper.tick(self.source.partition_count())
             now = time.monotonic()
             self._commits.tick(now)
             if pace.is_due(now):

@@ -104,6 +104,14 @@ class Progress:
         """The stream has ended."""
         self.watermark = self.firm = self.given_up = FOREVER
 
+    def follow(self, firm: int) -> None:
+        """No input brings anything any more: labels are firm up to where those of other partitions are, and none waits for us."""
+        self._active[:] = False
+        if firm != NEVER:
+            np.maximum(self.newest, firm + self._lateness, out=self.newest)
+        self._silent_until = int(self.newest.max())
+        self._move_on()
+
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`, except `unlabelled`, which follows from the rows."""
         return {

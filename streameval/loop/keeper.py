@@ -20,11 +20,12 @@ from typing import Any
 
 from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
-from streameval.join.policy import FOREVER, NEVER
+from streameval.join.policy import NEVER
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.binding import binding
 from streameval.loop.checkpoint import restore_newest, write_checkpoint
 from streameval.loop.claims import Claims
+from streameval.loop.gone import GonePartitions
 from streameval.loop.history_writes import add_to_history, claim_history
 from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
@@ -32,7 +33,7 @@ from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
 from streameval.sources.protocol import DeadLetterSink, SourceError, Stopped
-from streameval.store.checkpoints import ROWS_FILES, Checkpoints
+from streameval.store.checkpoints import ROWS_FILES, Checkpoints, folder_of
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
 from streameval.store.thread import WorkThread
@@ -92,9 +93,9 @@ class PartitionKeeper:
         self._keep = settings.store.keep
         self._interval = settings.store.checkpoint_interval / 1000
         self._drain = settings.store.drain_timeout / 1000
-        self._horizon = settings.join.correction_horizon
         self._binding = binding(settings)
         self._held: dict[int, _Held] = {}
+        self._gone = GonePartitions(pipeline, self._folder, self._keep, self._binding)
         self._fenced: dict[int, float] = {}  # partition -> monotonic seconds when another worker was found to own it
         self._writer = WorkThread("store")
         self._job: _Job | None = None
@@ -111,10 +112,11 @@ class PartitionKeeper:
 
     def take(self, partitions: frozenset[int]) -> Mapping[tuple[str, int], int]:
         """See `Keeper.take`. Raises StoreError, Stopped."""
+        self._gone.drop(partitions)
         offsets: dict[tuple[str, int], int] = {}
         empty: list[int] = []
         new = {
-            partition: Checkpoints(self._folder / f"partition-{partition:05}", self._keep)
+            partition: Checkpoints(folder_of(self._folder, partition), self._keep)
             for partition in sorted(partitions - self._held.keys())
         }
         claims = Claims(new, self.stopping)
@@ -136,7 +138,7 @@ class PartitionKeeper:
                 self._binding |= restored.removed
                 held.unchecked, path = restored.unchecked, restored.path
                 held.written_at, held.restarts = restored.written_at, restored.restarts
-                held.settled = self._settled(partition)
+                held.settled = self._pipeline.settled(partition)
                 self._numbers.restores += 1
                 self._numbers.restore_seconds = time.monotonic() - begin
                 log.info("partition %d: restored from %s in %.1f s", partition, path.name, time.monotonic() - begin)
@@ -186,12 +188,14 @@ class PartitionKeeper:
         """Whether this worker counts the events of a partition."""
         return partition in self._held
 
-    def tick(self) -> None:
+    def tick(self, count: int | None = None) -> None:
         """Starts what is due, if no job is running; waits for the disk at most a second, and only in a fast replay.
 
+        `count`: see `Source.partition_count`; what the partitions beyond it had counted is shown (see `loop.gone`).
         Raises StoreError when another worker has a partition that Kafka continues to assign to this one.
         """
         self._finish(None)
+        self._gone.look(count, self._held.keys(), self.stopping)
         now = time.monotonic()
         for partition, since in self._fenced.items():
             if now > since + FENCED_SECONDS:
@@ -216,6 +220,8 @@ class PartitionKeeper:
         wanted = [partition for partition in ours if self._held[partition].due <= now]
         if self._rows_due <= now and not (wanted and self._rows_were_last):  # rows and checkpoints alternate
             self._keep_rows(ours)
+            if self._job is None and (work := self._gone.check_files()) is not None:
+                self._job = _Job(self._writer.submit(work.call), work.done)
         self._rows_were_last = self._job is not None
         if wanted and self._job is None:
             self._checkpoint(min(wanted, key=lambda partition: self._held[partition].due))
@@ -242,6 +248,7 @@ class PartitionKeeper:
         self._numbers.never_written = sum(at is None for at in written)
         self._numbers.failing = sum(held.failing for held in self._held.values())
         self._numbers.claimed = len(self._fenced)
+        self._numbers.gone_unread = self._gone.refused
         count_rows([part.to_disk for part in self._pipeline.partitions.values()], self._numbers)
         return self._numbers.copy()
 
@@ -267,7 +274,7 @@ class PartitionKeeper:
         if state is None:  # reading has not begun yet
             held.due = begin + min(BEGIN_SECONDS, self._interval)
             return
-        at, settled = self._clock(), self._settled(partition)
+        at, settled = self._clock(), self._pipeline.settled(partition)
         rows = {ROWS_FILES: files_named(state["monitor"])}
         tree = {"at": at, "settings": self._binding, "restarts": held.restarts, **rows, **state}
         self._numbers.pause_seconds = time.monotonic() - begin
@@ -305,7 +312,7 @@ class PartitionKeeper:
 
     def _rows_wait(self) -> bool:
         """Whether the rows of a partition are so far behind that ingest must wait for the disk."""
-        return any(rows_wait(part.to_disk) for part in self._pipeline.partitions.values())
+        return any(rows_wait(rows) for rows, _ in self._rows())
 
     def _keep_rows(self, partitions: Sequence[int]) -> None:
         """Starts the work on rows of one of the partitions, if there is any: whose last turn was longest ago, first."""
@@ -333,11 +340,11 @@ class PartitionKeeper:
         self._history_due = now + HISTORY_SECONDS
         if fold:
             self._fold_due = now + FOLD_SECONDS
-        rows = self._pipeline.history_rows([p for p, held in self._held.items() if not held.released])
+        ours = {partition: held for partition, held in self._held.items() if not held.released}
+        epochs = {**self._gone.epochs, **{partition: held.files.epoch for partition, held in ours.items()}}
+        rows = self._pipeline.history_rows(epochs.keys())
         partitions = {partition: self._pipeline.partitions[partition] for partition in rows}
-        holdings = {partition: self._held[partition] for partition in rows}
-        epochs = {partition: held.files.epoch for partition, held in holdings.items()}
-        settled = {p: held.settled for p, held in self._held.items() if held.settled is not None}
+        settled = {p: held.settled for p, held in self._held.items() if held.settled is not None} | self._gone.settled
         newest = max((m.newest_event for m in self._pipeline.partitions.values()), default=NEVER)
 
         def note(future: Future[dict[int, StoreError]]) -> None:
@@ -345,10 +352,10 @@ class PartitionKeeper:
             for partition, part in partitions.items():
                 part.written(partition not in failed)
             for partition, error in failed.items():
-                if isinstance(error, FencedError):
-                    self._fence(partition, holdings[partition], error)
-                else:
+                if not isinstance(error, FencedError):
                     log.error("history: %s", error)
+                elif partition in ours:  # a gone one is somebody's again: the next look drops it
+                    self._fence(partition, ours[partition], error)
             self._history_bytes = self._history.nbytes
             self._history_works = not failed
 
@@ -373,13 +380,6 @@ class PartitionKeeper:
             log.error("%s; partition %d is dropped", error, partition)
             self.drop(frozenset({partition}))
             self._fenced[partition] = time.monotonic()
-
-    def _settled(self, partition: int) -> int | None:
-        """Returns the time (ms) before which nothing that the partition has counted can change; None if unknown."""
-        part = self._pipeline.partitions.get(partition)
-        if part is None or part.firm in (NEVER, FOREVER):
-            return None
-        return part.firm - self._horizon
 
 
 _COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")

@@ -174,6 +174,11 @@ class Partition:
         self.joiner.finish()
         self._advance()
 
+    def follow(self, firm: int) -> None:
+        """Nothing comes any more: labels mature as those of other partitions do, which are firm up to `firm`."""
+        self.joiner.progress.follow(firm)
+        self._advance()
+
     def complete_until(self) -> int | None:
         """Every impression before this time (ms) has its final label; None before the first event."""
         watermark = self.joiner.progress.watermark
@@ -212,6 +217,11 @@ class Partition:
     def firm(self) -> int:
         """Labels of impressions before this time (ms) minus the attribution window are final; NEVER before the first event."""
         return self.joiner.progress.firm
+
+    @property
+    def settled(self) -> int | None:
+        """The time (ms) before which nothing that was counted can change; None if unknown."""
+        return None if self.firm in (NEVER, FOREVER) else self.firm - self.policy.correction_horizon
 
     @property
     def watermark(self) -> int:

@@ -80,6 +80,7 @@ class Pipeline:
         self.has_history = False  # panes are kept until `history_rows` is called
         self.all_heard_from = True  # every partition has been heard from, so it is known which panes are complete
         self.partitions: dict[int, Partition] = {}
+        self.gone: set[int] = set()  # those of them that nothing more comes of, see `loop.gone`
         self.seconds: defaultdict[str, float] = defaultdict(float)  # stages outside the partitions: read, publish
         self._background = Background()  # one for all partitions, because they share the numbering of slices
         self._readings: dict[int, Reading] = {}  # by partition
@@ -110,6 +111,7 @@ class Pipeline:
             if self.on_conflicts is not None:
                 self.on_conflicts(conflicts)
         if part.counted.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
+            self._follow()
             self._background.wait()
             self._comparisons.advance(self._counted())
 
@@ -185,7 +187,7 @@ class Pipeline:
             started_at=self._latest.started_at,
             events=reported(partitions, self._readings.values()),
             results=tuple(results),
-            partitions=usage.partition_states(self.partitions, self._readings),
+            partitions=usage.partition_states(self.partitions, self._readings, self.gone),
             join=health,
             panes=panes,
             pane=self._pane,
@@ -291,6 +293,18 @@ class Pipeline:
         reading = self._readings.get(partition)
         return {} if reading is None else dict(reading.topic_ids)
 
+    def settled(self, partition: int) -> int | None:
+        """The time (ms) before which nothing that the partition has counted can change; None if unknown."""
+        part = self.partitions.get(partition)
+        return None if part is None else part.settled
+
+    def end_reading(self, partition: int) -> None:
+        """Nothing more will come of a partition that was restored."""
+        self.gone.add(partition)
+        self._idle.forget(partition)
+        if (part := self.partitions.get(partition)) is not None:
+            self._readings[partition].end(partition, part.watermark, part.newest_event)
+
     def state_written(self, partition: int) -> None:
         """What `partition_state` returned is no longer read."""
         if partition in self.partitions:
@@ -300,6 +314,7 @@ class Pipeline:
         """Drops a partition that another worker now owns."""
         self._background.wait()
         self._readings.pop(partition, None)
+        self.gone.discard(partition)
         if self.partitions.pop(partition, None) is not None:
             self._comparisons.rebuild(self._counted())
         self._retirement.partition_left()
@@ -310,12 +325,21 @@ class Pipeline:
 
     def _shown(self) -> tuple[list[Partition], list[PartTotals]]:
         """The partitions in order, with everything that they have taken counted, and their totals."""
+        self._follow()
         partitions = [self.partitions[p] for p in sorted(self.partitions)]
         for part in partitions:
             part.show()
         self._background.wait()
         totals = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.idle) for m in partitions]
         return partitions, totals
+
+    def _follow(self) -> None:
+        """Labels of partitions that are gone become final when those of the others do."""
+        if gone := self.gone & self.partitions.keys():
+            others = [m for p, m in self.partitions.items() if p not in gone and m.newest_event > NEVER]
+            firm = min((m.firm for m in [m for m in others if not m.idle] or others), default=NEVER)
+            for partition in gone:
+                self.partitions[partition].follow(firm)
 
     def _kept_from(self, end: int) -> int:
         """The first pane that readers may still request; `end`: where windows end."""
@@ -340,7 +364,7 @@ class Pipeline:
 
     def _joined(self, totals: Sequence[PartTotals]) -> list[Joined]:
         return [
-            Joined(p, m.joiner, m.panes, m.quarantine, self._evaluator.predicted(total))
+            Joined(p, m.joiner, m.panes, m.quarantine, self._evaluator.predicted(total), p in self.gone)
             for (p, m), total in zip(sorted(self.partitions.items()), totals, strict=True)
         ]
 

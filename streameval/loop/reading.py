@@ -60,6 +60,12 @@ class Reading:
             if len(events):
                 self.gaps.close([name], int(events.ts.max()))
 
+    def end(self, partition: int, watermark: int, newest: int) -> None:
+        """Nothing more will be read: labels that were pending at the watermark lack clicks; `newest`: event, ms."""
+        name = f"partition {partition}"
+        self.gaps.open({(name, partition): f"{name} is gone from the topics"}, watermark)
+        self.gaps.close([name, *(topic for topic, _ in self.offsets)], newest)
+
     def state(self) -> dict[str, Any]:
         """Everything, for a checkpoint."""
         return {

@@ -52,10 +52,15 @@ def work_on_rows(rows: RowsToDisk, files: Checkpoints, unchecked: list[RowsFile 
     block = rows.next_block()
     if block is not None:
         return RowsWork(partial(_write_early, files, block, rows.files_in_use), lambda written: written.result())
-    if unchecked:
-        file = unchecked.pop()
-        return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, rows, file))
-    return None
+    return check_next(rows, unchecked)
+
+
+def check_next(rows: RowsToDisk, unchecked: list[RowsFile | Index]) -> RowsWork | None:
+    """The next job: verify a file that was mapped when its partition was restored."""
+    if not unchecked:
+        return None
+    file = unchecked.pop()
+    return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, rows, file))
 
 
 def rows_wait(rows: RowsToDisk) -> bool:

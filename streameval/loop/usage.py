@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streameval.events.batch import Catalog
 from streameval.join.policy import FOREVER, NEVER
@@ -15,20 +15,24 @@ from streameval.settings.models import ModelSettings
 
 
 def partition_states(
-    partitions: Mapping[int, Partition], readings: Mapping[int, Reading]
+    partitions: Mapping[int, Partition], readings: Mapping[int, Reading], gone: Collection[int]
 ) -> tuple[PartitionState, ...]:
-    """The progress of every partition that is read, including those without any counts."""
-    return tuple(_state(number, partitions.get(number), readings[number]) for number in sorted(readings))
+    """The progress of every partition that is read, including those without any counts, and of those that are `gone`."""
+    return tuple(
+        _state(number, partitions.get(number), readings[number], number in gone)
+        for number in sorted(readings)
+        if number in partitions or number not in gone
+    )
 
 
-def _state(number: int, part: Partition | None, reading: Reading) -> PartitionState:
+def _state(number: int, part: Partition | None, reading: Reading, gone: bool) -> PartitionState:
     watermark = part.watermark if part else NEVER
     newest = part.newest_event if part else NEVER
     complete = part.complete_until() if part else None
     return PartitionState(
         partition=number,
         watermark=None if watermark == NEVER else min(watermark, newest) if watermark >= FOREVER else watermark,
-        label_complete=None if complete is None else min(complete, newest),
+        label_complete=complete if complete is None or gone else min(complete, newest),
         newest_event=None if newest == NEVER else newest,
         offsets=dict(reading.offsets),
         lag={},

@@ -33,6 +33,7 @@ class Joined:
     panes: PaneStats
     quarantine: Quarantine
     predicted: tuple[int, float]  # impressions that a score came with, and the sum of these scores: its own model's
+    gone: bool = False  # the topics no longer have it, so no clicks are expected
 
     def overdue(self, since: int = NEVER) -> int:
         """Clicks from `since` (ms) on without an impression for longer than the allowed lateness."""
@@ -187,6 +188,7 @@ class HealthJudge:
         found = [
             (first, last, f"partition {part.partition}: {why}")
             for part in parts
+            if not part.gone
             for first, last, why in self._silent([part], end, source, part.partition)
             if not any(start <= first and last <= stop for start, stop, _ in together)
         ]

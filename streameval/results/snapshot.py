@@ -136,6 +136,7 @@ class CheckpointState:
     rows_lost: int = 0  # impressions whose file was damaged or missing
     failing: int = 0  # partitions whose last attempt at one failed
     claimed: int = 0  # partitions that another worker has claimed, and Kafka has not taken from this one
+    gone_unread: tuple[int, ...] = ()  # partitions that the topics no longer have, and that cannot be restored
 
     def copy(self) -> CheckpointState:
         """As it is now."""

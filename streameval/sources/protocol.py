@@ -161,6 +161,13 @@ class Source(ABC):
         """Returns the partitions that this source reads now."""
         return frozenset({0})
 
+    def partition_count(self) -> int | None:
+        """Returns how many partitions every input has now, over all workers; None: unknown, or it never shrinks.
+
+        What partitions beyond it had counted stays in the results (see `streameval.loop.gone`).
+        """
+        return None
+
     def lag(self) -> Mapping[Place, int]:
         """Returns the number of messages not read yet, if known."""
         return {}

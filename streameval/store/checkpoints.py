@@ -33,6 +33,7 @@ from streameval.store.errors import DamagedError, FencedError, StoreError, folde
 
 log = logging.getLogger(__name__)
 
+_FOLDER = re.compile(r"partition-(\d{5,})")
 _NAME = re.compile(r"(\d{10})-(\d{10})\.checkpoint")
 _EPOCH = re.compile(r"(\d{10})\.epoch")
 _ROWS = re.compile(r"(?:rows|ids)-(\d{10})-\d{10}")
@@ -44,8 +45,20 @@ _UNREADABLE = (errno.EIO, errno.EISDIR)  # a bad sector, or a folder under the f
 _READERS = 4  # threads that read files and their checksums side by side
 
 
+def folder_of(folder: Path, partition: int) -> Path:
+    """Where a partition's checkpoints are; `folder`: of all partitions."""
+    return folder / f"partition-{partition:05}"
+
+
+def newest_by_partition(folder: Path) -> dict[int, Path]:
+    """The newest checkpoint, good or damaged, of every partition that has one. Raises OSError."""
+    places = {int(of[1]): place for place in folder.iterdir() if (of := _FOLDER.fullmatch(place.name))}
+    files = {p: [path for path in place.iterdir() if _NAME.fullmatch(path.name)] for p, place in places.items()}
+    return {partition: max(some) for partition, some in sorted(files.items()) if some}
+
+
 class Checkpoints:
-    """The folder of one partition. `claim` before anything else."""
+    """The folder of one partition. `claim` before anything else, or `read_on`."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         """`keep`: files to keep. The folder is made when it is not there. Raises StoreError."""
@@ -78,6 +91,13 @@ class Checkpoints:
             raise StoreError(
                 f"{self.folder}: cannot be claimed: {error.strerror}; {folder_remedy(error, self.folder, _CHECK)}"
             ) from None
+
+    def read_on(self) -> None:
+        """Reads what its last owner has left, and takes nothing from whoever owns it next. Raises StoreError."""
+        try:
+            self.epoch = self._highest()
+        except OSError as error:
+            raise StoreError(f"{self.folder}: cannot be read: {error.strerror}; {remedy(error, _CHECK)}") from None
 
     def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
         """Writes a checkpoint; returns its bytes. `apart`: pickles by name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -303,8 +304,9 @@ def test_what_comes_between_a_start_and_the_first_event_is_not_lost_by_a_restart
     assert drain(real_lab.source(ours, keeper=keeper), 5).impressions == {0: [0, 1, 2, 3, 4]}
 
 
-def counted(settings, stop_after):
-    """The last snapshot of a monitor with a store that reads until so many impressions are counted, over its life."""
+@contextmanager
+def monitor(settings):
+    """A monitor with a store, as a function that returns the first snapshot of which something is true, or a late one."""
     pipeline = Pipeline(settings, time.time)
     letters = JsonlDeadLetters("")
     keeper, _ = app.open_store(settings, pipeline, letters)
@@ -314,17 +316,36 @@ def counted(settings, stop_after):
     loop = app.Loop(source, pipeline, publisher, 0.1, letters, keeper)
     thread = threading.Thread(target=loop.run, args=(stop,))
     thread.start()
-    deadline = time.monotonic() + PATIENCE
-    try:
-        while publisher.latest().events.get("impressions", 0) < stop_after and time.monotonic() < deadline:
+
+    def wait(reached):
+        deadline = time.monotonic() + PATIENCE
+        while not reached(publisher.latest()) and time.monotonic() < deadline:
             assert thread.is_alive()
             time.sleep(0.1)
+        return publisher.latest()
+
+    try:
+        yield wait
     finally:
         stop.set()
         thread.join(PATIENCE)
         loop.publish()
         source.close()
-    return publisher.latest()
+
+
+def counted(settings, stop_after):
+    """The last snapshot of a monitor with a store that reads until so many impressions are counted, over its life."""
+    with monitor(settings) as wait:
+        return wait(lambda seen: seen.events.get("impressions", 0) >= stop_after)
+
+
+def kept_in(lab, folder):
+    """Settings of a monitor with a store in a folder."""
+    join = {"attribution_window": "10s", "allowed_lateness": "1s", "request_gap": "1s"}
+    store = {"path": str(folder), "checkpoint_interval": "1s"}
+    return Settings.model_validate(
+        {"kafka": settings(lab).model_dump(), "store": store, "join": join, "windows": {"pane": "5s"}}
+    )
 
 
 def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(real_lab, impressions, clicks, tmp_path):
@@ -333,10 +354,7 @@ def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(re
     lab.create(lab.impressions, lab.clicks, partitions=1)
     lab.write(lab.impressions, impressions(0, 2_000, 100))
     lab.write(lab.clicks, clicks(0, 2_000, 100))
-    join = {"attribution_window": "10s", "allowed_lateness": "1s", "request_gap": "1s"}
-    tree = Settings.model_validate(
-        {"kafka": settings(lab).model_dump(), "store": {"path": str(tmp_path)}, "join": join, "windows": {"pane": "5s"}}
-    )
+    tree = kept_in(lab, tmp_path)
     before = counted(tree, 2_000)
     assert before.events["impressions"] == 2_000
     make_anew(lab, lab.impressions)
@@ -348,6 +366,81 @@ def test_a_monitor_counts_all_of_a_topic_that_was_made_anew_while_it_was_down(re
     assert after.recreated == {lab.impressions: 1}
     reasons = {result.reliable_reason for result in after.results if result.window == "all"}
     assert reasons == {f"topic {lab.impressions} was deleted and recreated"}
+
+
+def write_both(lab, impressions, clicks, start, count, partition):
+    write(lab, lab.impressions, impressions(start, count, 100), partition)
+    write(lab, lab.clicks, clicks(start, count, 100), partition)
+
+
+def test_topics_made_anew_with_fewer_partitions_lose_nothing_that_was_counted(real_lab, impressions, clicks, tmp_path):
+    """What the second partition had counted was missing, and nothing said so."""
+    lab, tree = real_lab, kept_in(real_lab, tmp_path)
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    for partition in (0, 1):
+        write_both(lab, impressions, clicks, 1_000 * partition, 1_000, partition)
+    assert counted(tree, 2_000).events["impressions"] == 2_000
+    for topic in (lab.impressions, lab.clicks):
+        make_anew(lab, topic)
+    write_both(lab, impressions, clicks, 2_000, 1_000, 0)
+    after = counted(tree, 3_000)
+    assert after.events["impressions"] == 3_000
+    assert [one.partition for one in after.partitions] == [0, 1]
+    for topic in (lab.impressions, lab.clicks):
+        grow(lab, topic, 2)
+    write_both(lab, impressions, clicks, 3_000, 500, 1)
+    again = counted(tree, 3_500)
+    assert again.events["impressions"] == 3_500
+    assert again.events["duplicate_impressions"] == 0
+
+
+def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(
+    real_lab, impressions, clicks, tmp_path, caplog
+):
+    lab = real_lab
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    for partition in (0, 1):
+        write_both(lab, impressions, clicks, 1_000 * partition, 1_000, partition)
+    with monitor(kept_in(lab, tmp_path)) as wait:
+        assert wait(lambda seen: seen.events.get("impressions") == 2_000).events["clicks"] > 0
+        make_anew(lab, lab.clicks)
+        wait(lambda _: "the topics no longer have partitions 1:" in caplog.text)
+        write(lab, lab.impressions, impressions(3_000, 500, 100), 1)  # not read: its clicks are missing
+        write_both(lab, impressions, clicks, 2_000, 1_000, 0)
+        less = wait(lambda seen: seen.events.get("impressions") == 3_000 and seen.unpaired)
+        assert less.events["impressions"] == 3_000
+        assert less.unpaired == {lab.impressions: 1}
+        assert [one.partition for one in less.partitions] == [0, 1]
+        grow(lab, lab.clicks, 2)
+        again = wait(lambda seen: seen.events.get("impressions") == 3_500)
+        assert again.events["impressions"] == 3_500
+        assert again.events["duplicate_impressions"] == 0
+        assert not again.unpaired
+
+
+def test_of_two_workers_one_has_what_a_lost_partition_had_counted(real_lab, impressions, clicks, tmp_path):
+    lab, tree = real_lab, kept_in(real_lab, tmp_path)
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    for partition in (0, 1):
+        write_both(lab, impressions, clicks, 1_000 * partition, 1_000, partition)
+    with monitor(tree) as one, monitor(tree) as other:
+
+        def both(*expected):
+            """Waits until these are (impressions, partitions) of either, in any order."""
+            deadline = time.monotonic() + PATIENCE
+            while True:
+                latest = [wait(lambda _: True) for wait in (one, other)]
+                found = [(seen.events.get("impressions", 0), len(seen.partitions)) for seen in latest]
+                if sorted(found) == sorted(expected):
+                    return
+                assert time.monotonic() < deadline, found
+                time.sleep(0.1)
+
+        both((1_000, 1), (1_000, 1))
+        for topic in (lab.impressions, lab.clicks):
+            make_anew(lab, topic)
+        write_both(lab, impressions, clicks, 2_000, 500, 0)
+        both((2_500, 2), (0, 0))
 
 
 def test_a_stranger_in_the_group_is_named_with_what_it_takes(real_lab, impressions, drain, monkeypatch, caplog):

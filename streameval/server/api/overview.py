@@ -166,6 +166,11 @@ def degraded(snapshot: Snapshot) -> list[str]:
             f"checkpoints: {snapshot.checkpoints.claimed} partitions were claimed by another worker and are not counted here; "
             "do two groups share store.path?"
         )
+    if snapshot.checkpoints is not None and snapshot.checkpoints.gone_unread:
+        out.append(
+            f"checkpoints: the topics no longer have partitions {', '.join(map(str, snapshot.checkpoints.gone_unread))}, and what "
+            "they had counted cannot be restored, so it is missing from the results; the log says why"
+        )
     if snapshot.history is not None and snapshot.history.failing:
         out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
     if snapshot.history is not None and snapshot.history.skipped:

@@ -141,6 +141,7 @@ def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...],
     if state.oldest is not None and not state.never_written:
         yield "checkpoint_last_success_timestamp_seconds", (), state.oldest
     yield "checkpoint_missing_partitions", (), state.never_written
+    yield "checkpoint_gone_partitions", (), len(state.gone_unread)
     if state.written:
         yield "checkpoint_size_bytes", (), state.bytes
         yield "checkpoint_duration_seconds", (), state.write_seconds

@@ -138,6 +138,9 @@ class KafkaSource(Source):
         """Returns the partitions assigned to this member; kept during a rebalance until the new assignment is known."""
         return frozenset(partition for _, partition in self._reader.assignment)
 
+    def partition_count(self) -> int | None:
+        return None if self._watch is None else self._watch.in_common()
+
     def lag(self) -> Mapping[Place, int]:
         return self._reader.lag()
 

@@ -118,6 +118,12 @@ class TopicWatch:
         fewest = min(counts.values())
         return {name: count - fewest for name, count in counts.items() if count > fewest}
 
+    def in_common(self) -> int | None:
+        """Returns how many partitions every topic had at the last answer; None before the first, and while a topic is gone."""
+        if self._known is None or self.missing():
+            return None
+        return min(topic.partitions for topic in self._known.values())
+
     def say_unread(self) -> None:
         """Logs topics that are gone, and partitions that only one has, while that lasts: at once, then every 30 seconds.
         To be called at every poll.

@@ -85,7 +85,7 @@ def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> 
 def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> None:
     given = build.snapshot(
         history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3, failing=True),
-        checkpoints=CheckpointState(failing=2, claimed=3),
+        checkpoints=CheckpointState(failing=2, claimed=3, gone_unread=(2, 5)),
         strangers={"etl at 10.0.0.7": 2},
         slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
     )
@@ -95,6 +95,7 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     assert [one for one in answer.json()["degraded"] if one not in (SUSPENDED, *MISSING)] == [
         "checkpoints: 2 partitions cannot be written now, their last good ones stay; the log says why",
         "checkpoints: 3 partitions were claimed by another worker and are not counted here; do two groups share store.path?",
+        "checkpoints: the topics no longer have partitions 2, 5, and what they had counted cannot be restored, so it is missing from the results; the log says why",
         "history: 4 panes wait, none can be written now; the log says why",
         "history: 3 rows could not be written; the log names them",
         "kafka: etl at 10.0.0.7 is no streameval but in this group, and the 2 partitions it reads are not counted; give it one of its own",
@@ -107,6 +108,7 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     }  # fmt: skip
     assert body["history"]["skipped"] == 3
     scraped = client.get("/metrics").text
+    assert "streameval_checkpoint_gone_partitions 2.0" in scraped
     assert "streameval_history_rows_skipped_total 3.0" in scraped
     assert 'streameval_topics_recreated_total{topic="clicks"} 2.0' in scraped
     assert 'streameval_unpaired_partitions{topic="impressions"} 3.0' in scraped

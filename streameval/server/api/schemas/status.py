@@ -85,7 +85,10 @@ class DeadLetters(Stamped):
 
 
 class Checkpoints(Shape):
-    """Checkpoints of this worker's partitions; totals since the start."""
+    """Checkpoints of this worker's partitions; totals since the start.
+
+    `gone_unread`: partitions that the topics no longer have, and whose counts cannot be restored.
+    """
 
     oldest: str | None
     never_written: int
@@ -104,6 +107,7 @@ class Checkpoints(Shape):
     rows_lost: int
     failing: int
     claimed: int
+    gone_unread: list[int]
 
 
 class History(Shape):
