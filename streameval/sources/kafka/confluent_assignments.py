@@ -58,6 +58,8 @@ class Assignments:
     def read(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         """Has the client read these: the complete assignment, of which it may read some already."""
         if self.incremental:
+            if waiting := self._reading - starts.keys():  # a topic that was recreated, and has no leader yet
+                consumer.incremental_unassign([TopicPartition(*place) for place in waiting])
             consumer.incremental_assign(at({place: starts[place] for place in starts.keys() - self._reading}))
         else:
             consumer.assign(at(starts))
