@@ -12,25 +12,19 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streameval.sources.kafka.confluent_client import generation
 from streameval.sources.kafka.member import Member, whole
-from streameval.sources.kafka.starts import NOT_KNOWN, NOTE
+from streameval.sources.kafka.starts import Offsets, Origin, known, noted
 from streameval.sources.protocol import Place
 
 
-def at(offsets: Mapping[Place, int]) -> list[TopicPartition]:
+def at(offsets: Offsets) -> list[TopicPartition]:
     """Returns places with their offsets, as the client wants them."""
-    return [
-        TopicPartition(*place, 0, NOTE) if offset == NOT_KNOWN else TopicPartition(*place, offset)
-        for place, offset in offsets.items()
-    ]
+    return [TopicPartition(*place, *noted(offset)) for place, offset in offsets.items()]
 
 
-def offsets_of(committed: Sequence[TopicPartition]) -> dict[Place, int]:
+def offsets_of(committed: Sequence[TopicPartition]) -> dict[Place, int | Origin]:
     """Returns the offsets of a group that it has."""
-    return {
-        (one.topic, one.partition): NOT_KNOWN if one.metadata == NOTE else one.offset
-        for one in committed
-        if one.offset >= 0
-    }
+    found = {(one.topic, one.partition): known(one.offset, one.metadata) for one in committed}
+    return {place: offset for place, offset in found.items() if offset is not None}
 
 
 class Assignments:

@@ -39,6 +39,7 @@ from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.recreated import Unheard
+from streameval.sources.kafka.starts import Offsets
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -321,7 +322,7 @@ class ConfluentReader(GroupReader):
         self._assignments.read(self._consumer, {place: member.positions.next[place] for place in member.open})
         self.pause(self._paused)
 
-    def _committed(self, places: list[Place]) -> dict[Place, int]:
+    def _committed(self, places: list[Place]) -> Offsets:
         if not places:
             return {}
         return offsets_of(self._consumer.committed([TopicPartition(*place) for place in places], timeout=ASK_TIMEOUT))

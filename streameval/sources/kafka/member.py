@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from streameval.sources.kafka.positions import Positions
 from streameval.sources.kafka.reader import Beginning, MessageRun, Owner
-from streameval.sources.kafka.starts import AskEnds, Ends, Origin, Starts, named
+from streameval.sources.kafka.starts import AskEnds, Offsets, Origin, Starts, named
 from streameval.sources.kafka.topics import NOBODY, Topic, leader_of
 from streameval.sources.protocol import Place
 
@@ -149,7 +149,7 @@ class Member:
         self,
         places: frozenset[Place],
         ends: AskEnds,
-        committed: Callable[[list[Place]], Mapping[Place, int]],
+        committed: Callable[[list[Place]], Offsets],
         topics: Mapping[str, Topic] | None = None,
     ) -> dict[Place, int]:
         """Returns where to begin with those of an assignment that can be read now; the others are `waiting`.
@@ -166,7 +166,7 @@ class Member:
         ids = {**self._owner.topic_ids(), **self.positions.ids}
         recreated = self._recreated_ids(places, ids, topics)
         fresh = sorted(place for place in places if place not in starts or place in recreated)
-        told = Ends(ends, topics, self._starts.remembered())
+        told = self._starts.ends(ends, topics)
         silent = [place for place in fresh if told(place) is None]  # all are asked before anything is counted
         known = [place for place in fresh if place not in recreated]
         origins = {place: Origin() for place in fresh if place in recreated}
@@ -188,7 +188,7 @@ class Member:
         topics = topics or {}
         origins = {place: one for place, one in self._starts.remembered().items() if place in self.waiting}
         recreated = self._recreated_ids(origins, self.positions.ids, topics)
-        starts = self._starts.begin(origins, recreated, Ends(ends, topics, origins))
+        starts = self._starts.begin(origins, recreated, self._starts.ends(ends, topics))
         self.positions.look({topic: topics[topic] for topic, _ in starts if topic in topics})
         self.positions.ids |= {place: one for place in starts if (one := _id(topics, place))}
         self.positions.next |= starts
@@ -240,7 +240,7 @@ class Member:
         for place in sorted(starts):
             self._begins(place)
 
-    def first_offsets(self) -> dict[Place, int]:
+    def first_offsets(self) -> Offsets:
         """Returns what is to be committed at the first start of a group, once: where all places of its topics begin."""
         first, self._starts.to_commit = self._starts.to_commit, {}
         return first

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kafka import OffsetAndMetadata, TopicPartition
 
-from streameval.sources.kafka.starts import NOT_KNOWN, NOTE
+from streameval.sources.kafka.starts import Offsets, Origin, known, noted
 from streameval.sources.protocol import Place
 
 
-def at(offsets: Mapping[Place, int]) -> dict[Any, Any]:
+def at(offsets: Offsets) -> dict[Any, Any]:
     """Returns places with their offsets, as the client commits them."""
-    return {
-        TopicPartition(*place): OffsetAndMetadata(0, NOTE, -1)
-        if offset == NOT_KNOWN
-        else OffsetAndMetadata(offset, "", -1)
-        for place, offset in offsets.items()
-    }
+    return {TopicPartition(*place): OffsetAndMetadata(*noted(offset), -1) for place, offset in offsets.items()}
 
 
-def offsets_of_group(consumer: Any, places: Iterable[Place], timeout: float) -> dict[Place, int]:
+def offsets_of_group(consumer: Any, places: Iterable[Place], timeout: float) -> dict[Place, int | Origin]:
     """Returns the offsets of the group that it has."""
     found = {}
     for place in places:
         one = consumer.committed(TopicPartition(*place), metadata=True, timeout_ms=int(timeout * 1_000))
-        if one is not None and one.offset >= 0:
-            found[place] = NOT_KNOWN if one.metadata == NOTE else one.offset
+        offset = None if one is None else known(one.offset, one.metadata)
+        if offset is not None:
+            found[place] = offset
     return found
 
 

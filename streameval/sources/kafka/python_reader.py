@@ -27,6 +27,7 @@ from streameval.sources.kafka.python_errors import HOPELESS, NOT_A_MEMBER, refus
 from streameval.sources.kafka.python_offsets import at, edges, end_then, offsets_of_group
 from streameval.sources.kafka.reader import MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.ready_runs import ReadyRuns
+from streameval.sources.kafka.starts import Offsets
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -351,7 +352,7 @@ class KafkaPythonReader(GroupReader):
             self._consumer.seek(one, starts[one.topic, one.partition])
         self._consumer.resume(*given)
 
-    def _committed(self, places: list[Place]) -> dict[Place, int]:
+    def _committed(self, places: list[Place]) -> Offsets:
         return offsets_of_group(self._consumer, places, ASK_TIMEOUT)
 
     def _told_ends(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streameval.sources.kafka.positions import Positions
@@ -18,12 +18,9 @@ from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
 
-# The group's offset of a place that had no leader when the group began at the ends: it was not added since. The group stores
-# only offsets from 0 on, so that is 0 with a note.
-NOT_KNOWN = -1
-NOTE = "not known yet: it had no leader"
-
 _Edges = tuple[int, int]  # the first offset of a log, and the next one
+# The group stores offsets from 0 on, so an end that is not known is 0 with this note, and its time in ms.
+_NOTE = "begins at the end that it had at "
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,21 @@ class Origin:
     skipped: int | None = None  # the offset of the group, if reading does not continue there
 
 
+Offsets = Mapping[Place, int | Origin]  # of a group
+
+
+def noted(begin: int | Origin) -> tuple[int, str]:
+    """Returns what a group stores of where a place begins: an offset and a note."""
+    return (begin, "") if isinstance(begin, int) else (0, f"{_NOTE}{begin.end}")
+
+
+def known(offset: int, note: str | None) -> int | Origin | None:
+    """Returns what a group has stored; None: nothing."""
+    if note and note.startswith(_NOTE):
+        return Origin(end=int(note.removeprefix(_NOTE)))
+    return offset if offset >= 0 else None
+
+
 class AskEnds(Protocol):
     """Asks the leader of a place."""
 
@@ -47,24 +59,25 @@ class AskEnds(Protocol):
 class Ends:
     """The ends of logs, as their leaders tell them. Each is asked for once, and none of a leader that has not answered."""
 
-    def __init__(self, ask: AskEnds, topics: Mapping[str, Topic], origins: Mapping[Place, Origin]) -> None:
-        """`origins`: of the places that are to begin at an end that is past."""
-        self._ask, self._topics, self._origins = ask, topics, origins
-        self._told: dict[Place, _Edges | None] = {}
+    def __init__(self, ask: AskEnds, topics: Mapping[str, Topic], now: int) -> None:
+        """`now`: ms of the wall clock."""
+        self._ask, self._topics = ask, topics
+        self.now = now
+        self._told: dict[tuple[Place, int | None], _Edges | None] = {}
         self._silent: set[int | None] = {NOBODY}
 
-    def __call__(self, place: Place) -> _Edges | None:
-        """Returns the first and the next offset; None: nobody says."""
-        if place not in self._told:
+    def __call__(self, place: Place, then: int | None = None) -> _Edges | None:
+        """Returns the first and the next offset, the latter at a time before now, if one is given; None: nobody says."""
+        then = None if then == self.now else then
+        if (place, then) not in self._told:
             leader = leader_of(self._topics, place)
-            self._told[place] = None if leader in self._silent else self._asked(place)
-            if self._told[place] is None:
+            told = None
+            if leader not in self._silent:
+                told = self._ask(place) if then is None else self._ask(place, then)
+            if told is None:
                 self._silent.add(leader)
-        return self._told[place]
-
-    def _asked(self, place: Place) -> _Edges | None:
-        origin = self._origins.get(place)
-        return self._ask(place) if origin is None or origin.end is None else self._ask(place, origin.end)
+            self._told[place, then] = told
+        return self._told[place, then]
 
 
 class Starts:
@@ -80,7 +93,7 @@ class Starts:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """See `Member`; `clock`: wall-clock seconds."""
-        self.to_commit: dict[Place, int] = {}  # at the first start of a group: where all places of its topics begin
+        self.to_commit: Offsets = {}  # at the first start of a group: where all places of its topics begin
         self._positions = positions
         self._committed, self._earliest, self._recreated = committed, earliest, recreated
         self._clock = clock
@@ -96,6 +109,10 @@ class Starts:
         for place in tuple(places):
             self._waiting.pop(place, None)
 
+    def ends(self, ask: AskEnds, topics: Mapping[str, Topic]) -> Ends:
+        """What leaders say now."""
+        return Ends(ask, topics, round(self._clock() * 1_000))
+
     def remembered(self) -> dict[Place, Origin]:
         """Where those that wait begin."""
         return dict(self._waiting)
@@ -104,7 +121,7 @@ class Starts:
         self,
         places: Iterable[Place],
         kept: Mapping[Place, int],
-        committed: Callable[[list[Place]], Mapping[Place, int]],
+        committed: Callable[[list[Place]], Offsets],
         ends: Ends,
         topics: Mapping[str, Topic],
     ) -> dict[Place, Origin]:
@@ -122,7 +139,7 @@ class Starts:
         """
         starts, skipped = {}, {}
         for place, origin in origins.items():
-            told = ends(place)
+            told = ends(place, origin.end)
             start = origin.offset if told is None else self._start(place, origin, recreated.get(place), *told)
             if start is None:
                 self._waiting[place] = origin
@@ -144,7 +161,7 @@ class Starts:
     def _of_unknown(
         self,
         unknown: list[Place],
-        committed: Callable[[list[Place]], Mapping[Place, int]],
+        committed: Callable[[list[Place]], Offsets],
         ends: Ends,
         topics: Mapping[str, Topic],
     ) -> dict[Place, Origin]:
@@ -162,22 +179,23 @@ class Starts:
         before = {topic: self._counts.setdefault(topic, count) for topic, count in last.items()}
         of_group = committed([(topic, p) for topic, count in last.items() for p in range(count)])
         read = {topic for topic, _ in of_group}
-        now = None if self._earliest else round(self._clock() * 1_000)
+        at_end = Origin() if self._earliest else Origin(end=ends.now)
         origins, added, new = {}, [], []
         for place in unknown:
-            offset = of_group.get(place, NOT_KNOWN)
-            if self._committed and offset != NOT_KNOWN:
-                origins[place] = Origin(offset)
-            elif place not in of_group and (place[0] in read or place[1] >= before[place[0]]):
+            offset = of_group.get(place)
+            if isinstance(offset, Origin):
+                origins[place] = at_end if self._earliest else offset
+            elif offset is not None:
+                origins[place] = Origin(offset) if self._committed else replace(at_end, skipped=offset)
+            elif place[0] in read or place[1] >= before[place[0]]:
                 origins[place] = Origin()
                 added.append(place)
             else:
-                origins[place] = Origin(end=now, skipped=None if offset == NOT_KNOWN else offset)
-                if offset == NOT_KNOWN:
-                    new.append(place)
+                origins[place] = at_end
+                new.append(place)
         if not self._earliest:  # so that other members do not mistake theirs for added ones
             begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
-            self.to_commit = _known(begun, frozenset(added), ends)
+            self.to_commit = _begun(begun, frozenset(added), ends)
         for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", new)):
             if some:
                 log.info("%s: %s", words, named(some))
@@ -201,13 +219,13 @@ def named(places: Iterable[Place]) -> str:
     return ", ".join(f"{topic} [{partition}]" for topic, partition in places)
 
 
-def _known(places: Iterable[Place], added: frozenset[Place], ends: Ends) -> dict[Place, int]:
+def _begun(places: Iterable[Place], added: frozenset[Place], ends: Ends) -> Offsets:
     """Returns where places begin that a group has no offsets of: `added` ones at their beginning, the others at their end."""
-    found = {}
+    found: dict[Place, int | Origin] = {}
     for place in places:
         told = ends(place)
         if told is not None:
             found[place] = told[0] if place in added else told[1]
         elif place not in added:
-            found[place] = NOT_KNOWN
+            found[place] = Origin(end=ends.now)
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from streameval.sources.kafka.confluent_assignments import at as confluent_at
@@ -9,7 +11,7 @@ from streameval.sources.kafka.confluent_assignments import offsets_of
 from streameval.sources.kafka.member import Member
 from streameval.sources.kafka.python_offsets import at as python_at
 from streameval.sources.kafka.python_offsets import offsets_of_group
-from streameval.sources.kafka.starts import NOT_KNOWN
+from streameval.sources.kafka.starts import Origin
 from streameval.sources.kafka.topics import NOBODY, Topic
 
 I0, C0, I1, C1 = ("i", 0), ("c", 0), ("i", 1), ("c", 1)
@@ -51,6 +53,7 @@ class Leaders:
 
 def member(owner=None, *, earliest=True, committed=False):
     one = Member(owner or Owner(), 10.0, committed=committed, earliest=earliest, topics=("i", "c"))
+    one._starts._clock = count(1_700_000_000.0).__next__
     one.assign(ALL)
     return one
 
@@ -103,9 +106,7 @@ def test_the_end_at_which_it_begins_is_that_of_the_time_when_the_others_began():
     start(one, leaders, LEADERLESS)
     assert one.positions.next == dict.fromkeys(REST, 100)
     assert one.late(leaders, LED) == {I1: 90}
-    place, then = leaders.asked[-1]
-    assert place == I1
-    assert then > 1_700_000_000_000
+    assert leaders.asked[-1] == (I1, 1_700_000_000_000)
 
 
 def test_a_rebalance_in_the_meantime_changes_nothing_about_where_it_begins():
@@ -122,13 +123,16 @@ def test_a_rebalance_in_the_meantime_changes_nothing_about_where_it_begins():
 @pytest.mark.parametrize("earliest", [False, True])
 def test_who_comes_later_does_not_take_it_for_an_added_one(earliest):
     first = member(earliest=earliest)
+    first._starts._clock = lambda: 1_000.0
     start(first, Leaders(), LEADERLESS)
     of_group = first.first_offsets()
-    assert of_group == ({} if earliest else {I0: 100, C0: 100, C1: 100, I1: NOT_KNOWN})
+    assert of_group == ({} if earliest else {I0: 100, C0: 100, C1: 100, I1: Origin(end=1_000_000)})
     assert first.first_offsets() == {}
+    leaders = Leaders()
     later = member(Owner({I0: 100, C0: 100, C1: 100}), earliest=earliest)
-    start(later, Leaders(), LED, lambda places: of_group)
-    assert later.positions.next[I1] == (10 if earliest else 100)
+    start(later, leaders, LED, lambda places: of_group)
+    assert later.positions.next[I1] == (10 if earliest else 90)
+    assert ((I1, 1_000_000) in leaders.asked) is not earliest, "what came while neither ran is read"
     assert later.positions.lost == {}
 
 
@@ -180,7 +184,7 @@ def test_a_recreated_one_without_a_leader_waits_and_its_old_offset_is_not_used()
 
 
 def test_the_group_keeps_what_is_not_known_as_a_note():
-    offsets = {I0: 5, I1: NOT_KNOWN}
+    offsets = {I0: 5, I1: Origin(end=1_700_000_000_000)}
     assert offsets_of(confluent_at(offsets)) == offsets
 
     class Consumer:
