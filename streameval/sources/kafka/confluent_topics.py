@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streameval.sources.kafka.confluent_client import with_oauth
 from streameval.sources.kafka.confluent_sender import CONSUMER_ONLY
-from streameval.sources.kafka.topics import NOBODY, Describer, GroupMember, Topic, known_id
+from streameval.sources.kafka.topics import NO_LEADER, Describer, GroupMember, Topic, known_id
 from streameval.sources.protocol import Place
 
 _ASK_TIMEOUT = 3.0  # seconds
@@ -102,5 +102,5 @@ def _result(answer: Future[Any]) -> Topic | None:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
-    leaders = {one.id: NOBODY if one.leader is None else one.leader.id for one in topic.partitions}
+    leaders = {one.id: NO_LEADER if one.leader is None else one.leader.id for one in topic.partitions}
     return Topic(known_id(str(topic.topic_id)), len(topic.partitions), leaders)

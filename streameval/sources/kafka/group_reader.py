@@ -14,7 +14,7 @@ from streameval.settings.tree import Kafka
 from streameval.sources.kafka.member import AWAY, Member
 from streameval.sources.kafka.options import check_options
 from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, Owner
-from streameval.sources.kafka.topics import NOBODY, Topic, TopicWatch, leader_of
+from streameval.sources.kafka.topics import NO_LEADER, Topic, TopicWatch, leader_of
 from streameval.sources.protocol import Place
 
 LINGER = 0.05  # seconds that a poll waits for more after the first message: up to 20 small batches/s at low traffic
@@ -98,7 +98,7 @@ class GroupReader(KafkaReader):
         else:
             topics = {} if self._watch is None else self._watch.known or {}
             for place in tuple(self._gaps):
-                if leader_of(topics, place) != NOBODY:  # to ask for what nobody says would hold up the others
+                if leader_of(topics, place) != NO_LEADER:  # to ask for what nobody says would hold up the others
                     self._skip_gap(place)
             self._begin_late()
         now = time.monotonic()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from streameval.sources.kafka.positions import Positions
 from streameval.sources.kafka.reader import Beginning, MessageRun, Owner
 from streameval.sources.kafka.starts import AskEnds, Offsets, Origin, Starts, named
-from streameval.sources.kafka.topics import NOBODY, Topic, leader_of
+from streameval.sources.kafka.topics import NO_LEADER, Topic, leader_of
 from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ class Member:
     def may_be_late(self, topics: Mapping[str, Topic] | None) -> bool:
         """Whether one that is waiting may have a leader now; `topics`: as they are now, if known."""
         return any(
-            topics is None or (place[0] in topics and leader_of(topics, place) != NOBODY) for place in self.waiting
+            topics is None or (place[0] in topics and leader_of(topics, place) != NO_LEADER) for place in self.waiting
         )
 
     def find_recreated(self, topics: Mapping[str, Topic]) -> frozenset[Place]:

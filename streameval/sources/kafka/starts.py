@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streameval.sources.kafka.positions import Positions
-from streameval.sources.kafka.topics import NOBODY, Topic, leader_of
+from streameval.sources.kafka.topics import NO_LEADER, Topic, leader_of
 from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Ends:
         self._ask, self._topics = ask, topics
         self.now = now
         self._told: dict[tuple[Place, int | None], _Edges | None] = {}
-        self._silent: set[int | None] = {NOBODY}
+        self._silent: set[int | None] = {NO_LEADER}
 
     def __call__(self, place: Place, then: int | None = None) -> _Edges | None:
         """Returns the first and the next offset, the latter at a time before now, if one is given; None: nobody says."""

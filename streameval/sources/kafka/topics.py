@@ -28,7 +28,7 @@ _SAY = 30.0  # seconds between two log lines about partitions that are not read
 _CLOSE_TIMEOUT = 2.0  # seconds; a request in progress may take longer, and then ends with the process
 
 
-NOBODY = -1  # instead of a broker: a partition has no leader
+NO_LEADER = -1  # instead of a broker: a partition has no leader
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Topic:
 
     id: str | None
     partitions: int
-    leaders: Mapping[int, int] = field(default_factory=dict)  # by partition: the broker that leads it, or NOBODY
+    leaders: Mapping[int, int] = field(default_factory=dict)  # by partition: the broker that leads it, or NO_LEADER
 
 
 def leader_of(topics: Mapping[str, Topic], place: Place) -> int | None:
-    """Returns the broker that leads a place, or NOBODY; None if that is not known."""
+    """Returns the broker that leads a place, or NO_LEADER; None if that is not known."""
     topic = topics.get(place[0])
     return None if topic is None else topic.leaders.get(place[1])
 

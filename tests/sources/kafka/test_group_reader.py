@@ -9,10 +9,10 @@ import pytest
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka import group_reader
 from streameval.sources.kafka.group_reader import GroupReader
-from streameval.sources.kafka.topics import NOBODY, Topic
+from streameval.sources.kafka.topics import NO_LEADER, Topic
 
 I0, I1 = ("i", 0), ("i", 1)
-LEADERLESS, LED = {"i": Topic("i", 2, {0: 1, 1: NOBODY})}, {"i": Topic("i", 2, {0: 1, 1: 2})}
+LEADERLESS, LED = {"i": Topic("i", 2, {0: 1, 1: NO_LEADER})}, {"i": Topic("i", 2, {0: 1, 1: 2})}
 
 
 class Nobody:

@@ -12,12 +12,12 @@ from streameval.sources.kafka.member import Member
 from streameval.sources.kafka.python_offsets import at as python_at
 from streameval.sources.kafka.python_offsets import offsets_of_group
 from streameval.sources.kafka.starts import Origin
-from streameval.sources.kafka.topics import NOBODY, Topic
+from streameval.sources.kafka.topics import NO_LEADER, Topic
 
 I0, C0, I1, C1 = ("i", 0), ("c", 0), ("i", 1), ("c", 1)
 ALL = frozenset({I0, C0, I1, C1})
 REST = ALL - {I1}
-LEADERLESS = {"i": Topic("i", 2, {0: 1, 1: NOBODY}), "c": Topic("c", 2, {0: 1, 1: 1})}
+LEADERLESS = {"i": Topic("i", 2, {0: 1, 1: NO_LEADER}), "c": Topic("c", 2, {0: 1, 1: 1})}
 LED = {"i": Topic("i", 2, {0: 1, 1: 2}), "c": Topic("c", 2, {0: 1, 1: 1})}
 
 
