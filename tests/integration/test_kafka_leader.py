@@ -167,7 +167,8 @@ def counted(run: Run) -> int:
 def made_of(address: str, topics: dict[str, list[list[int]]]) -> None:
     """Has topics made of partitions that these brokers have."""
     wanted = [NewTopic(topic, len(brokers), replica_assignment=brokers) for topic, brokers in topics.items()]
-    for made in AdminClient({"bootstrap.servers": address}).create_topics(wanted).values():
+    admin = AdminClient({"bootstrap.servers": address})
+    for made in admin.create_topics(wanted).values():
         made.result(PATIENCE)
 
 
