@@ -206,6 +206,13 @@ FAMILIES: tuple[Family, ...] = (
         label_complete_timestamp_seconds="Event time before which labels are final; absent before the first event.",
     ),
     *_gauges(("topic", "partition"), consumer_lag_records="Consumer lag in messages; absent when unknown."),
+    *_gauges(
+        ("topic", "partition"),
+        consumer_silent=(
+            "1 while nothing comes from a partition and no broker says that it was read to its end, as without a leader; "
+            "absent otherwise."
+        ),
+    ),
     *_counters(("topic", "partition"), events_lost_total="Messages deleted or skipped before they were read."),
     *_counters(
         ("topic", "partition"),

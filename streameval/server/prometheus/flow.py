@@ -55,6 +55,8 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
     for key, count in snapshot.undefined.items():
         metric, _, reason = key.rpartition(":")
         yield "undefined_results", (metric, reason), count
+    for topic, partition in snapshot.unread if snapshot.ready.get("broker") else ():  # else all are, for another reason
+        yield "consumer_silent", (topic, str(partition)), 1
     for (topic, partition), count in snapshot.lost.items():
         yield "events_lost_total", (topic, str(partition)), count
     for (topic, partition), count in snapshot.empty_offsets.items():

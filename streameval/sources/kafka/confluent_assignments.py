@@ -12,12 +12,19 @@ from confluent_kafka import Consumer, TopicPartition
 
 from streameval.sources.kafka.confluent_client import generation
 from streameval.sources.kafka.member import Member, whole
+from streameval.sources.kafka.starts import Offsets, Origin, known, noted
 from streameval.sources.protocol import Place
 
 
-def at(offsets: Mapping[Place, int]) -> list[TopicPartition]:
+def at(offsets: Offsets) -> list[TopicPartition]:
     """Returns places with their offsets, as the client wants them."""
-    return [TopicPartition(*place, offset) for place, offset in offsets.items()]
+    return [TopicPartition(*place, *noted(offset)) for place, offset in offsets.items()]
+
+
+def offsets_of(committed: Sequence[TopicPartition]) -> dict[Place, int | Origin]:
+    """Returns the offsets of a group that it has."""
+    found = {(one.topic, one.partition): known(one.offset, one.metadata) for one in committed}
+    return {place: offset for place, offset in found.items() if offset is not None}
 
 
 class Assignments:
@@ -45,6 +52,8 @@ class Assignments:
     def read(self, consumer: Consumer, starts: Mapping[Place, int]) -> None:
         """Has the client read these: the complete assignment, of which it may read some already."""
         if self.incremental:
+            if waiting := self._reading - starts.keys():  # a topic that was recreated, and has no leader yet
+                consumer.incremental_unassign([TopicPartition(*place) for place in waiting])
             consumer.incremental_assign(at({place: starts[place] for place in starts.keys() - self._reading}))
         else:
             consumer.assign(at(starts))

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 
 from streameval.settings.tree import Kafka
-from streameval.sources.kafka.confluent_assignments import Assignments, at
+from streameval.sources.kafka.confluent_assignments import Assignments, at, offsets_of
 from streameval.sources.kafka.confluent_client import (
     CLASSIC,
     OURS,
@@ -39,6 +39,7 @@ from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.recreated import Unheard
+from streameval.sources.kafka.starts import Offsets
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -155,7 +156,7 @@ class ConfluentReader(GroupReader):
             log.warning("offsets not committed: %s", error)
 
     def pause(self, places: Iterable[Place]) -> None:
-        self._paused |= set(places) & self.assignment
+        self._paused |= set(places) & self._of_group.open
         self._consumer.pause([TopicPartition(*place) for place in self._paused])
 
     def resume(self, places: Iterable[Place]) -> None:
@@ -300,7 +301,7 @@ class ConfluentReader(GroupReader):
         member = self._of_group
         kept = member.open
         try:
-            starts = member.starts(places, self._ends, self._committed, self._topics_now())
+            starts = member.starts(places, self._told_ends, self._committed, self._topics_now())
         except KafkaException as error:
             log.warning("kafka: start offsets not known yet: %s", error)  # the next poll asks again
             return
@@ -312,20 +313,38 @@ class ConfluentReader(GroupReader):
             self.resume(self._paused & kept)
         self._assignments.read(self._consumer, starts)
         self._paused.clear()
-        if member.to_commit:
-            self._consumer.commit(offsets=at(member.to_commit), asynchronous=True)
+        if first := member.first_offsets():
+            self._consumer.commit(offsets=at(first), asynchronous=True)
             self._commits += 1
-            member.to_commit = {}
 
-    def _committed(self, places: list[Place]) -> dict[Place, int]:
+    def _read_on(self, starts: Mapping[Place, int]) -> None:
+        member = self._of_group
+        self._assignments.read(self._consumer, {place: member.positions.next[place] for place in member.open})
+        self.pause(self._paused)
+
+    def _committed(self, places: list[Place]) -> Offsets:
         if not places:
             return {}
-        found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=ASK_TIMEOUT)
-        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
+        return offsets_of(self._consumer.committed([TopicPartition(*place) for place in places], timeout=ASK_TIMEOUT))
 
-    def _ends(self, place: Place) -> tuple[int, int]:
+    def _told_ends(
+        self, place: Place, then: int | None = None, *, timeout: float = ASK_TIMEOUT
+    ) -> tuple[int, int] | None:
         try:
-            low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=ASK_TIMEOUT)
+            low, high = self._ends(place, timeout)
+            if then is None:
+                return low, high
+            (first,) = self._consumer.offsets_for_times([TopicPartition(*place, then)], timeout=timeout)
+            if first.error is not None:
+                raise KafkaException(first.error)
+        except KafkaException as error:
+            log.warning("kafka: start offset not known yet: %s", error)
+            return None
+        return low, min(high, first.offset) if first.offset >= 0 else high
+
+    def _ends(self, place: Place, timeout: float = ASK_TIMEOUT) -> tuple[int, int]:
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=timeout)
         except KafkaException as error:
             e = error.args[0]
             raise KafkaException(KafkaError(e.code(), f"{place[0]} [{place[1]}]: {e.str()}", fatal=e.fatal())) from None

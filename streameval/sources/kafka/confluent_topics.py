@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streameval.sources.kafka.confluent_client import with_oauth
 from streameval.sources.kafka.confluent_sender import CONSUMER_ONLY
-from streameval.sources.kafka.topics import Describer, GroupMember, Topic, known_id
+from streameval.sources.kafka.topics import NO_LEADER, Describer, GroupMember, Topic, known_id
 from streameval.sources.protocol import Place
 
 _ASK_TIMEOUT = 3.0  # seconds
@@ -46,7 +46,11 @@ class ConfluentDescriber(Describer):
                 found = self._made.list_topics(timeout=_ASK_TIMEOUT)
                 self._tells_ids = found.controller_id in found.brokers
             if not self._tells_ids:  # the embedded broker, which names a controller that does not exist
-                return {name: Topic(None, len(found.topics[name].partitions)) for name in names if name in found.topics}
+                known = {name: found.topics[name].partitions for name in names if name in found.topics}
+                return {
+                    name: Topic(None, len(some), {number: one.leader for number, one in some.items()})
+                    for name, some in known.items()
+                }
             asked = self._made.describe_topics(TopicCollection(list(names)), request_timeout=_ASK_TIMEOUT)
             answers = {name: _result(answer) for name, answer in asked.items()}
         except (KafkaException, FutureTimeoutError):
@@ -98,4 +102,5 @@ def _result(answer: Future[Any]) -> Topic | None:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
-    return Topic(known_id(str(topic.topic_id)), len(topic.partitions))
+    leaders = {one.id: NO_LEADER if one.leader is None else one.leader.id for one in topic.partitions}
+    return Topic(known_id(str(topic.topic_id)), len(topic.partitions), leaders)

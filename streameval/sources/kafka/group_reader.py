@@ -8,12 +8,13 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka.member import AWAY, Member
 from streameval.sources.kafka.options import check_options
 from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, MessageRun, Owner
-from streameval.sources.kafka.topics import Topic, TopicWatch
+from streameval.sources.kafka.topics import NO_LEADER, Topic, TopicWatch, leader_of
 from streameval.sources.protocol import Place
 
 LINGER = 0.05  # seconds that a poll waits for more after the first message: up to 20 small batches/s at low traffic
@@ -36,7 +37,7 @@ class GroupReader(KafkaReader):
         self._counted: dict[Place, int] = {}  # the offsets of our partitions that may be committed
         self._to_commit: dict[Place, int] = {}
         self._answered = -math.inf  # when a broker last answered
-        self._ask_at = 0.0
+        self._ask_at = self._late_at = 0.0
         self._closed = False
 
     @property
@@ -60,7 +61,10 @@ class GroupReader(KafkaReader):
 
     @property
     def silence(self) -> float:
-        return time.monotonic() - self._answered
+        silence = time.monotonic() - self._answered
+        if self._member is not None and self._member.waiting and not self._member.open and self._watch is not None:
+            return min(silence, self._watch.silence)  # the client has nobody to ask: no place has a leader
+        return silence
 
     def _join(
         self, topics: Sequence[str], owner: Owner, committed: bool, watch: TopicWatch | None, session_ms: float
@@ -92,12 +96,27 @@ class GroupReader(KafkaReader):
         if member.given is not None:
             self._begin(member.given)
         else:
+            topics = {} if self._watch is None else self._watch.known or {}
             for place in tuple(self._gaps):
-                self._skip_gap(place)
+                if leader_of(topics, place) != NO_LEADER:  # to ask for what nobody says would hold up the others
+                    self._skip_gap(place)
+            self._begin_late()
         now = time.monotonic()
         if self.silence > QUIET / 3 and now >= self._ask_at:  # nothing comes by itself
             self._ask_at = now + QUIET / 3
-            self._ask_ends([min(self.assignment, default=(self._topics[0], 0))], 1.0)
+            self._ask_ends(member.open or [(self._topics[0], 0)], 1.0)
+
+    def _begin_late(self) -> None:
+        """Begins reading places that had no leader and have one now."""
+        member, topics = self._of_group, None if self._watch is None else self._watch.known
+        now = time.monotonic()
+        if now < self._late_at or not member.may_be_late(topics):
+            return
+        self._late_at = now + QUIET / 3
+        starts = member.late(partial(self._told_ends, timeout=1.0), topics)
+        if starts:
+            self._counted |= starts
+            self._read_on(starts)
 
     def _is_deleted(self, topic: str) -> bool:
         """Whether a topic was deleted, and not recreated since."""
@@ -118,6 +137,16 @@ class GroupReader(KafkaReader):
         """Begins reading every partition at a definite offset: ours, the owner's, the group's, or the one from
         `kafka.start`.
         """
+
+    @abstractmethod
+    def _read_on(self, starts: Mapping[Place, int]) -> None:
+        """Makes the client read these, too, from their offsets."""
+
+    @abstractmethod
+    def _told_ends(
+        self, place: Place, then: int | None = None, *, timeout: float = ASK_TIMEOUT
+    ) -> tuple[int, int] | None:
+        """See `starts.AskEnds`."""
 
     @abstractmethod
     def _skip_gap(self, place: Place) -> None:

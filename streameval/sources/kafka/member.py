@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 from streameval.sources.kafka.positions import Positions
 from streameval.sources.kafka.reader import Beginning, MessageRun, Owner
-from streameval.sources.kafka.topics import Topic
+from streameval.sources.kafka.starts import AskEnds, Offsets, Origin, Starts, named
+from streameval.sources.kafka.topics import NO_LEADER, Topic, leader_of
 from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
@@ -76,15 +77,14 @@ class Member:
         self.assignment: frozenset[Place] = frozenset()  # the last one begun; kept during a rebalance
         self.open: frozenset[Place] = frozenset()  # whose messages may be delivered now
         self.given: frozenset[Place] | None = None  # an assignment that has not begun yet
+        self.waiting: frozenset[Place] = frozenset()  # of the assignment, for a leader who says where they begin
         self._held: frozenset[Place] = frozenset()  # what the owner knows to be ours, and not lost
         self._owner = owner
-        self._committed, self._earliest = committed, earliest
+        self._starts = Starts(self.positions, committed=committed, earliest=earliest, recreated=recreated)
         self._topics, self._recreated = tuple(topics), recreated
         self._beginnings: dict[Place, Beginning] = {}
         self._due: dict[Place, Beginning] = {}  # to be reported after the next poll
         self._looked: Mapping[str, Topic] | None = None  # the last answer about topics that was checked
-        self.to_commit: dict[Place, int] = {}  # at the first start of a group: where all partitions of its topics begin
-        self._counts: dict[str, int] = {}  # partitions of a topic when it was first seen
         self._generation: Generation | None = None
         self._failure: Exception | None = None
         self._away = away
@@ -130,14 +130,17 @@ class Member:
             return
         self.given = None
         self.open -= places
+        self.waiting -= places
         self._notify(self._owner.revoked, places & self._held)
 
     def lose(self, places: frozenset[Place]) -> None:
         """These are lost."""
         self.given = None
         self.open -= places
+        self.waiting -= places
         self.assignment -= places
         self.positions.forget(places)
+        self._starts.forget(places)
         lost = places & self._held
         self._held -= places
         self._notify(self._owner.lost, lost)
@@ -145,34 +148,62 @@ class Member:
     def starts(
         self,
         places: frozenset[Place],
-        ends: Callable[[Place], tuple[int, int]],
-        committed: Callable[[list[Place]], Mapping[Place, int]],
+        ends: AskEnds,
+        committed: Callable[[list[Place]], Offsets],
         topics: Mapping[str, Topic] | None = None,
     ) -> dict[Place, int]:
-        """Returns where to begin with those of an assignment that can be read; `topics`: as they are now, if known.
+        """Returns where to begin with those of an assignment that can be read now; the others are `waiting`.
 
-        `ends` and `committed` ask Kafka, and may raise the client's exceptions.
+        `ends` and `committed` ask Kafka, and may raise the client's exceptions. `topics`: as they are now, if known.
         """
         topics = topics or {}
-        self._counts = {name: topic.partitions for name, topic in topics.items()} | self._counts
+        self._starts.see(topics)
         places = whole(places, self._topics)
         starts = self.positions.regained(places)
+        self._starts.forget(self._starts.remembered().keys() - places)
         self._held = places
         kept = {place: offset for place, offset in self._owner.assigned(places).items() if place not in starts}
         ids = {**self._owner.topic_ids(), **self.positions.ids}
         recreated = self._recreated_ids(places, ids, topics)
         fresh = sorted(place for place in places if place not in starts or place in recreated)
-        known = {place: ends(place) for place in fresh}
-        unknown = [place for place in fresh if place not in kept and place not in recreated]
-        kept |= self._begun(unknown, committed, lambda place: known.get(place) or ends(place), topics)
-        for place, (low, high) in known.items():
-            if place in recreated:
-                starts[place] = self.positions.after_recreation(place, *recreated[place], low, high, self._recreated)
-            else:
-                starts[place] = self.positions.go_on(place, kept[place], low, high)
-        self.positions.look({topic: topics[topic] for topic, _ in places if topic in topics})
-        self.positions.ids = {place: one for place in places if (one := _id(topics, place) or ids.get(place))}
+        told = self._starts.ends(ends, topics)
+        silent = [place for place in fresh if told(place) is None]  # all are asked before anything is counted
+        known = [place for place in fresh if place not in recreated]
+        origins = {place: Origin() for place in fresh if place in recreated}
+        origins |= self._starts.decide(known, kept, committed, told, topics)
+        starts = {place: starts[place] for place in starts if place not in recreated}
+        starts |= self._starts.begin({place: origins[place] for place in fresh}, recreated, told)
+        self.waiting = places - starts.keys()
+        self.positions.look({topic: topics[topic] for topic, _ in starts if topic in topics})
+        before = {place: recreated[place][0] for place in recreated if place in self.waiting}
+        self.positions.ids = {
+            place: one for place in places if (one := before.get(place) or _id(topics, place) or ids.get(place))
+        }
+        if silent:
+            log.warning("no leader answers: %s: read once one does", named(silent))
         return starts
+
+    def late(self, ends: AskEnds, topics: Mapping[str, Topic] | None) -> dict[Place, int]:
+        """Begins those that were waiting for a leader and have one now; returns where. As with `starts`."""
+        topics = topics or {}
+        origins = {place: one for place, one in self._starts.remembered().items() if place in self.waiting}
+        recreated = self._recreated_ids(origins, self.positions.ids, topics)
+        starts = self._starts.begin(origins, recreated, self._starts.ends(ends, topics))
+        self.positions.look({topic: topics[topic] for topic, _ in starts if topic in topics})
+        self.positions.ids |= {place: one for place in starts if (one := _id(topics, place))}
+        self.positions.next |= starts
+        self.waiting -= starts.keys()
+        self.open |= starts.keys()
+        for place in sorted(starts):
+            log.info("%s [%d] has a leader: read from offset %d", *place, starts[place])
+            self._begins(place)
+        return starts
+
+    def may_be_late(self, topics: Mapping[str, Topic] | None) -> bool:
+        """Whether one that is waiting may have a leader now; `topics`: as they are now, if known."""
+        return any(
+            topics is None or (place[0] in topics and leader_of(topics, place) != NO_LEADER) for place in self.waiting
+        )
 
     def find_recreated(self, topics: Mapping[str, Topic]) -> frozenset[Place]:
         """Returns open places whose topic is no longer the one that their position belongs to; once per answer."""
@@ -203,10 +234,16 @@ class Member:
     def begin(self, starts: Mapping[Place, int]) -> None:
         """Begins the given assignment, every partition at its start."""
         self.given = None
-        self.assignment = self.open = frozenset(starts)
+        self.open = frozenset(starts)
+        self.assignment = self.open | self.waiting
         self.positions.next = dict(starts)
         for place in sorted(starts):
             self._begins(place)
+
+    def first_offsets(self) -> Offsets:
+        """Returns what is to be committed at the first start of a group, once: where all places of its topics begin."""
+        first, self._starts.to_commit = self._starts.to_commit, {}
+        return first
 
     def beginnings(self) -> list[Beginning]:
         """See `KafkaReader.beginnings`."""
@@ -239,58 +276,6 @@ class Member:
                 found[place] = (was, known)
         return found
 
-    def _begun(
-        self,
-        unknown: list[Place],
-        committed: Callable[[list[Place]], Mapping[Place, int]],
-        ends: Callable[[Place], tuple[int, int]],
-        topics: Mapping[str, Topic],
-    ) -> dict[Place, int]:
-        """Returns where to begin with places that nothing is known about here.
-
-        If the group has offsets only for other partitions of their topic, they were added since: they begin at their
-        beginning, or what was written before this group noticed them would be skipped.
-        """
-        if not unknown:
-            return {}
-        last: dict[str, int] = {}
-        for topic, partition in unknown:
-            count = topics[topic].partitions if topic in topics else 0
-            last[topic] = max(last.get(topic, 0), partition + 1, count)
-        before = {topic: self._counts.setdefault(topic, count) for topic, count in last.items()}
-        of_group = committed([(topic, p) for topic, count in last.items() for p in range(count)])
-        read = {topic for topic, _ in of_group}
-        starts, added, first = {}, [], []
-        for place in unknown:
-            low, high = ends(place)
-            if self._committed and place in of_group:
-                starts[place] = of_group[place]
-            elif place not in of_group and (place[0] in read or place[1] >= before[place[0]]):
-                starts[place] = low
-                added.append(place)
-            else:
-                starts[place] = low if self._earliest else high
-                first.append(place)
-        if not self._earliest:  # so that other members do not mistake theirs for added ones
-            begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
-            self.to_commit = {place: starts[place] if place in starts else ends(place)[1] for place in begun}
-        moved = [place for place in first if place in of_group]
-        if moved:
-            skipped = {place: max(0, starts[place] - of_group[place]) for place in moved}
-            for place, count in skipped.items():
-                self.positions.skip(place, count)
-            log.warning(
-                "no checkpoint in store.path of partitions that the group has read: they start empty, from kafka.start, "
-                "and %d messages that follow the group's offsets are skipped: %s",
-                sum(skipped.values()),
-                _named(moved),
-            )
-        new = [place for place in first if place not in of_group]
-        for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", new)):
-            if some:
-                log.info("%s: %s", words, _named(some))
-        return starts
-
     def deliver(self, runs: Iterable[MessageRun]) -> list[MessageRun]:
         """Returns the messages that may be delivered now; positions advance past them."""
         found = [self.positions.advance(run) for run in runs if run.place in self.open]
@@ -308,10 +293,6 @@ class Member:
                 word(places)
             except Exception as failure:  # a client's callback cannot raise it: see `check`
                 self._failure = self._failure or failure
-
-
-def _named(places: Iterable[Place]) -> str:
-    return ", ".join(f"{topic} [{partition}]" for topic, partition in places)
 
 
 def _id(topics: Mapping[str, Topic], place: Place) -> str | None:

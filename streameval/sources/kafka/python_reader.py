@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka import (
-    KafkaConsumer,
-    OffsetAndMetadata,
-    TopicPartition,
-)
+from kafka import KafkaConsumer, TopicPartition
 from kafka import errors as kafka_errors
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -28,8 +24,10 @@ from streameval.sources.kafka.member import Generation
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.python_batches import keep_whole, runs_of
 from streameval.sources.kafka.python_errors import HOPELESS, NOT_A_MEMBER, refused, truncated
+from streameval.sources.kafka.python_offsets import at, edges, end_then, offsets_of_group
 from streameval.sources.kafka.reader import MessageRun, Owner, UnreachableError
 from streameval.sources.kafka.ready_runs import ReadyRuns
+from streameval.sources.kafka.starts import Offsets
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -38,7 +36,6 @@ log = logging.getLogger(__name__)
 REJOIN_SLICE = 1.0  # seconds, the shortest wait for the client during a rebalance
 REJOIN_PATIENCE = 30.0  # seconds that a rebalance may take before the group is joined again
 EVERYTHING = 2**31  # messages, more than a client holds
-_ASK_MS = int(ASK_TIMEOUT * 1_000)
 CONFIRM_TIMEOUT_MS = 5_000  # that a poll waits for the group to confirm our membership
 
 
@@ -149,7 +146,7 @@ class KafkaPythonReader(GroupReader):
         if ours:
             self._to_commit |= ours
             self._counted |= ours
-            self._consumer.commit_async(_at(ours), callback=self._on_commit)
+            self._consumer.commit_async(at(ours), callback=self._on_commit)
 
     def pause(self, places: Iterable[Place]) -> None:
         """See `KafkaReader.pause`.
@@ -158,12 +155,13 @@ class KafkaPythonReader(GroupReader):
         aside, and after `resume` may never return to it, while that partition is not fetched either.
         """
         self._receive(0.0)
-        self._paused |= set(places)
+        self._paused |= set(places) & self._of_group.open
         self._consumer.pause(*self._still_given(self._paused))
 
     def resume(self, places: Iterable[Place]) -> None:
-        self._paused -= set(places)
-        self._consumer.resume(*self._still_given(places))
+        resumed = self._paused & set(places)
+        self._paused -= resumed
+        self._consumer.resume(*self._still_given(resumed))
 
     def close(self) -> None:
         if self._closed:
@@ -175,7 +173,7 @@ class KafkaPythonReader(GroupReader):
         ours = self._ours(self._to_commit)
         if ours:
             try:
-                self._made.commit(_at(ours), timeout_ms=5_000)
+                self._made.commit(at(ours), timeout_ms=5_000)
             except kafka_errors.KafkaError as error:
                 log.warning("offsets not committed: %s", error)
         self._made.close(timeout_ms=5_000)
@@ -268,7 +266,7 @@ class KafkaPythonReader(GroupReader):
         member = self._of_group
         place = min(member.open)
         try:
-            self._consumer.commit(_at({place: self._counted[place]}), timeout_ms=CONFIRM_TIMEOUT_MS)
+            self._consumer.commit(at({place: self._counted[place]}), timeout_ms=CONFIRM_TIMEOUT_MS)
         except NOT_A_MEMBER:
             log.warning("kafka: removed from group %s while this process was stalled", self._settings.group_id)
             self._on_lost([TopicPartition(*place) for place in member.assignment])
@@ -287,29 +285,12 @@ class KafkaPythonReader(GroupReader):
         answer, and none of a partition without a leader.
         """
         try:
-            ends = self._edges(places, self._consumer.end_offsets, timeout)
+            ends = edges(places, self._consumer.end_offsets, timeout)
         except kafka_errors.KafkaError:
             return {}
         if ends:
             self._answered = time.monotonic()
         return ends
-
-    @staticmethod
-    def _edges(places: Iterable[Place], ask: Callable[..., dict[Any, int]], timeout: float) -> dict[Place, int]:
-        """Returns the first or next offsets, which `ask` asks for, of those that have a leader.
-
-        Where some have none and others do, kafka-python 3.0.12 fails with the first one without as a KeyError.
-        """
-        asked, deadline = {TopicPartition(*place) for place in places}, time.monotonic() + timeout
-        while asked:
-            left = max(0.0, deadline - time.monotonic())
-            try:
-                found = ask(sorted(asked), timeout_ms=int(left * 1_000))
-            except KeyError as error:
-                asked.remove(error.args[0])
-            else:
-                return {(p.topic, p.partition): offset for p, offset in found.items()}
-        return {}
 
     def _on_assign(self, partitions: Iterable[Any]) -> None:
         """Only records the assignment; `poll` begins reading, where brokers may be asked and errors can be raised.
@@ -347,7 +328,7 @@ class KafkaPythonReader(GroupReader):
         """
         member = self._of_group
         try:
-            starts = member.starts(places, self._ends, self._committed, self._topics_now())
+            starts = member.starts(places, self._told_ends, self._committed, self._topics_now())
         except HOPELESS as error:
             raise refused(error, self._settings) from None
         except kafka_errors.KafkaError as error:
@@ -359,21 +340,36 @@ class KafkaPythonReader(GroupReader):
         self._to_commit.clear()
         self._counted = dict(starts)  # everything before them was delivered by earlier polls
         member.begin(starts)
-        for place, offset in starts.items():
-            self._consumer.seek(TopicPartition(*place), offset)
-        self._consumer.resume(*(TopicPartition(*place) for place in starts))
-        self._consumer.pause(*self._still_given(places - starts.keys()))  # they have no partner: not to be read
-        if member.to_commit:
-            self._consumer.commit_async(_at(member.to_commit), callback=self._on_commit)
-            member.to_commit = {}
+        self._read_on(starts)
+        # they have no partner, or nobody says where they begin: not to be read
+        self._consumer.pause(*self._still_given(places - starts.keys()))
+        if first := member.first_offsets():
+            self._consumer.commit_async(at(first), callback=self._on_commit)
 
-    def _committed(self, places: list[Place]) -> dict[Place, int]:
-        found = {p: self._consumer.committed(TopicPartition(*p), timeout_ms=_ASK_MS) for p in places}
-        return {place: offset for place, offset in found.items() if offset is not None and offset >= 0}
+    def _read_on(self, starts: Mapping[Place, int]) -> None:
+        given = self._still_given(starts)
+        for one in given:
+            self._consumer.seek(one, starts[one.topic, one.partition])
+        self._consumer.resume(*given)
 
-    def _ends(self, place: Place) -> tuple[int, int]:
-        low = self._edges([place], self._consumer.beginning_offsets, ASK_TIMEOUT)
-        high = self._edges([place], self._consumer.end_offsets, ASK_TIMEOUT)
+    def _committed(self, places: list[Place]) -> Offsets:
+        return offsets_of_group(self._consumer, places, ASK_TIMEOUT)
+
+    def _told_ends(
+        self, place: Place, then: int | None = None, *, timeout: float = ASK_TIMEOUT
+    ) -> tuple[int, int] | None:
+        try:
+            low, high = self._ends(place, timeout)
+            return low, high if then is None else end_then(self._consumer, place, then, high, timeout)
+        except HOPELESS as error:
+            raise refused(error, self._settings) from None
+        except kafka_errors.KafkaError as error:
+            log.warning("kafka: start offset not known yet: %s", error)
+            return None
+
+    def _ends(self, place: Place, timeout: float = ASK_TIMEOUT) -> tuple[int, int]:
+        low = edges([place], self._consumer.beginning_offsets, timeout)
+        high = edges([place], self._consumer.end_offsets, timeout)
         if not (low and high):
             raise kafka_errors.LeaderNotAvailableError(f"{place[0]} [{place[1]}]")
         self._answered = time.monotonic()
@@ -388,7 +384,3 @@ class KafkaPythonReader(GroupReader):
             log.warning("offsets not committed: %s", response)
         else:
             self._answered = time.monotonic()
-
-
-def _at(offsets: Mapping[Place, int]) -> dict[Any, Any]:
-    return {TopicPartition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}

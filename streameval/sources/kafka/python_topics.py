@@ -46,7 +46,8 @@ class KafkaPythonDescriber(Describer):
                 return None
             number = answer.get("topic_id")  # a UUID, converted to the form of the other client and of Kafka's tools
             text = None if number is None else urlsafe_b64encode(UUID(str(number)).bytes).decode().rstrip("=")
-            found[answer["name"]] = Topic(known_id(text), len(answer["partitions"]))
+            leaders = {one["partition_index"]: one["leader_id"] for one in answer["partitions"]}
+            found[answer["name"]] = Topic(known_id(text), len(leaders), leaders)
         return found
 
     def members(self, group: str) -> Iterable[GroupMember]:

@@ -10,7 +10,8 @@ and it was not lost in the meantime; else where its keeper says, which has the s
 committed offset comes before `kafka.start`; with one, offsets are committed for lag tools, and read only to see whether
 there are any, which identifies added partitions. A batch without events reports where reading starts. A topic that was
 deleted and recreated has another id (see `topics`), which is stored in the checkpoint with the offsets: it is read from
-where `kafka.on_recreated_topic` says. Partitions that only one of the topics has are not read.
+where `kafka.on_recreated_topic` says. Partitions that only one of the topics has are not read. One without a leader is no
+obstacle to the others: at a known offset it begins with them, and else, at the same place, once it has one (see `starts`).
 
 The keeper is notified of rebalances inside `poll`, in the thread that polls: `release` if the group revokes partitions
 (under the classic protocol all of them, at every rebalance), `drop` if they were assigned to others or lost, `take` if

@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streameval.sources.protocol import Place
 
@@ -28,12 +28,22 @@ _SAY = 30.0  # seconds between two log lines about partitions that are not read
 _CLOSE_TIMEOUT = 2.0  # seconds; a request in progress may take longer, and then ends with the process
 
 
+NO_LEADER = -1  # instead of a broker: a partition has no leader
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """The current state of a topic. `id` is None if brokers do not report it (before Kafka 2.8, the embedded one)."""
 
     id: str | None
     partitions: int
+    leaders: Mapping[int, int] = field(default_factory=dict)  # by partition: the broker that leads it, or NO_LEADER
+
+
+def leader_of(topics: Mapping[str, Topic], place: Place) -> int | None:
+    """Returns the broker that leads a place, or NO_LEADER; None if that is not known."""
+    topic = topics.get(place[0])
+    return None if topic is None else topic.leaders.get(place[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,15 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
     assert 'streameval_slice_overflowed{slice="device"} 0.0' in scraped
 
 
+def test_a_silent_partition_is_counted_while_a_broker_answers(client_of, build) -> None:
+    """While none does, nothing comes from any, and that has an alert of its own."""
+    silent = build.snapshot(unread=(("clicks", 1),), ready={"broker": True, "caught_up": False})
+    sample = 'streameval_consumer_silent{partition="1",topic="clicks"} 1.0'
+    assert sample in client_of(create_app(Publisher(silent), Server(), version="1")).get("/metrics").text
+    away = replace(silent, ready={"broker": False, "caught_up": False})
+    assert "consumer_silent{" not in client_of(create_app(Publisher(away), Server(), version="1")).get("/metrics").text
+
+
 def test_an_expired_certificate_is_told_with_its_date(client_of, build) -> None:
     snapshot = build.snapshot(certificate=CertificateState(1_706_000_000.0, 1_714_000_000.0))
     client = client_of(create_app(Publisher(snapshot), Server(), version="1"))

@@ -100,6 +100,8 @@ def test_every_family_in_the_table_is_scraped_from_a_full_snapshot(parse, client
         sinks=(SinkState("lake", "parquet", 1, NOW, 2, 3, 4, 5, ""),),
         external_url="https://monitor.example",
         certificate=CertificateState(1.0, 2.0),
+        unread=(("clicks", 1),),
+        ready={"broker": True},
     )
 
     def scraped(most: int) -> str:

@@ -1,11 +1,13 @@
-"""How the group is asked for with confluent-kafka; tests/integration asks a real one."""
+"""How the group and the topics are asked for with confluent-kafka; tests/integration asks a real one."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 from streameval.sources.kafka.confluent_topics import ConfluentDescriber
+from streameval.sources.kafka.topics import NO_LEADER, Topic
 
 # ConsumerProtocolAssignment, version 3: partitions 0 and 2 of "shown", 7 of "t"; then the length of the user's data
 GIVEN = b"\x00\x03\x00\x00\x00\x02\x00\x05shown\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01t\x00\x00\x00\x01\x00\x00\x00\x07"
@@ -32,3 +34,15 @@ def test_members_come_by_the_request_whose_timeout_does_not_end_the_process() ->
     found = {one.client_id: one.places for one in describer.members("g")}
     assert found == {"etl": {("shown", 0), ("shown", 2), ("t", 7)}, "joining": frozenset()}
     assert describer.strangers("g", ["shown"]) == {"etl at 10.0.0.7": 2}
+
+
+def test_who_leads_a_partition_is_told_and_that_nobody_does() -> None:
+    broker = SimpleNamespace(id=7)
+    partitions = [SimpleNamespace(id=0, leader=broker), SimpleNamespace(id=1, leader=None)]
+    answer: Future[Any] = Future()
+    answer.set_result(SimpleNamespace(topic_id="AAAAAAAAAAAAAAAAAAAAAA", partitions=partitions))
+    describer = ConfluentDescriber("localhost:1", {})
+    made: Any = SimpleNamespace(describe_topics=lambda names, request_timeout: {"shown": answer})
+    describer._made = made
+    describer._tells_ids = True
+    assert describer.describe(["shown"]) == {"shown": Topic(None, 2, {0: 7, 1: NO_LEADER})}

@@ -14,7 +14,7 @@ from streameval.sources.kafka.reader import MessageRun
 from streameval.sources.kafka.topics import Topic, TopicWatch, known_id
 from streameval.sources.protocol import SourceError
 
-MEMBER = "streameval.sources.kafka.member"
+STARTS = "streameval.sources.kafka.starts"
 I0, C0, I1, C1 = ("i", 0), ("c", 0), ("i", 1), ("c", 1)
 BOTH = frozenset({I0, C0, I1, C1})
 FIRST = frozenset({I0, C0})
@@ -280,7 +280,7 @@ def test_a_partition_that_the_group_does_not_know_while_it_knows_others_was_adde
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
     start(member, BOTH, OLD, lambda places: {place: 1 for place in places if place in FIRST})
     assert member.positions.next == {I0: 7, C0: 100, I1: 0, C1: 0}
-    assert member.to_commit == {}
+    assert member.first_offsets() == {}
 
 
 def test_a_partition_beyond_those_of_the_first_look_was_added(keeper):
@@ -295,9 +295,9 @@ def test_a_partition_beyond_those_of_the_first_look_was_added(keeper):
 def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keeper, caplog, earliest, skipped):
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=earliest)
-    with caplog.at_level("INFO", MEMBER):
+    with caplog.at_level("INFO", STARTS):
         start(member, FIRST, OLD, lambda places: {I0: 40, C0: 10, I1: 3, C1: 3})
-    (line,) = (record for record in caplog.records if record.name == MEMBER)
+    (line,) = (record for record in caplog.records if record.name == STARTS)
     assert line.levelname == "WARNING"
     assert f"start empty, from kafka.start, and {skipped} messages that follow" in line.getMessage()
     assert line.getMessage().endswith(": c [0], i [0]")
@@ -309,9 +309,9 @@ def test_partitions_of_the_group_that_have_no_checkpoint_here_are_a_warning(keep
 def test_a_first_start_of_a_group_is_no_warning(keeper, caplog):
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
-    with caplog.at_level("INFO", MEMBER):
+    with caplog.at_level("INFO", STARTS):
         start(member, FIRST, OLD)
-    assert [(line.levelname, line.getMessage()) for line in caplog.records if line.name == MEMBER] == [
+    assert [(line.levelname, line.getMessage()) for line in caplog.records if line.name == STARTS] == [
         ("INFO", "nothing known, from kafka.start: c [0], i [0]")
     ]
     assert member.positions.lost == {}
@@ -321,7 +321,7 @@ def test_the_first_member_of_a_group_tells_it_where_all_partitions_begin(keeper)
     keeper.offsets = {}
     member = Member(PartitionOwner(("i", "c"), "g", keeper, lambda _: None), 10.0, committed=False, earliest=False)
     start(member, FIRST, OLD)
-    assert member.to_commit == {I0: 100, I1: 100, C0: 100, C1: 100}
+    assert member.first_offsets() == {I0: 100, I1: 100, C0: 100, C1: 100}
 
 
 def test_requests_of_a_client_in_a_poll_are_executed_by_the_polling_thread():
