@@ -142,6 +142,19 @@ class Pipeline:
                 self._idle.heard(partition, number)
             self.partitions[partition].set_idle(number, idle)
 
+    def resumes(self, at_end: Collection[tuple[str, int]]) -> bool:
+        """Whether messages wait for a partition that was silent, and without which no look has been taken yet.
+
+        After a silence of all partitions one is read first: to compare now would leave out what the others have of the same
+        time. `at_end`: each (input, partition) that has been read to its end.
+        """
+        return any(
+            part.idle
+            and self._comparisons.waited_for(part.counted)
+            and any((name, partition) not in at_end for name in self.inputs[: part.inputs])
+            for partition, part in self.partitions.items()
+        )
+
     def finish(self) -> None:
         """The stream has ended."""
         for part in self.partitions.values():
