@@ -147,7 +147,7 @@ def _fields(number: str, rank: int, item: int, position: int, version: str, at: 
 @cache
 def _logit(rank: int, item: int, position: int, version: str = "") -> float:
     """Of the truth, or what a version takes for it."""
-    taste, quality = Random(rank).gauss(0, 0.8), Random(-item - 1).gauss(0, 0.8)
+    taste, quality = Random(f"user-{rank}").gauss(0, 0.8), Random(f"item-{item}").gauss(0, 0.8)
     truth = -1.2 + taste + quality - 0.15 * position
     noise, bias = VERSIONS.get(version, (0.0, 0.0))
     return truth + bias + (Random(f"{version}-{rank}-{item}").gauss(0, noise) if noise else 0.0)
@@ -222,12 +222,12 @@ def _paused(click: Sent) -> bool:
 
 def live(shared: bool) -> Iterator[tuple[Sequence[Message], float]]:
     """In small steps; while all clicks pause, a topic of their own is found idle."""
-    waited = shared
+    slow = 0 if shared else 3  # steps to come
     for start in range(0, len(stream()), PIECE):
         piece = stream()[start : start + PIECE]
-        paused = not any(message.click for message in piece)
-        yield piece, 0.02 if waited or not paused else IDLE_S + 0.5
-        waited = waited or paused
+        waits = slow > 0 and not any(message.click for message in piece)
+        slow -= waits
+        yield piece, IDLE_S / 2 if waits else 0.02
 
 
 STRANGE = World(stream, SETTINGS, partition_of, live)
