@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ from streameval.loop.candidates import candidates_of
 from streameval.loop.estimates import RowPropensities
 from streameval.process.background import Background
 
+_P = ParamSpec("_P")
 _OF_REQUESTS = ("value", "value_in_time", "position")  # fields that metrics of requests read
+_FEW = 64  # rows that are counted at once
 _PIECE = 1 << 15  # rows counted at a time, however many mature at once
 
 
@@ -150,7 +153,7 @@ class RowCounts:
             self.requests_changed(closed, +1)
         labelled = self._labelled(rows, fresh=True)
         scored = self._scored(rows)
-        self.background.call(self._observe, labelled, scored, +1, self._codes())
+        self._count_rows(labelled.ts.size, self._observe, labelled, scored, +1, self._codes())
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
         if self.auctions is not None:
             table, window = self.joiner.table, self.policy.attribution_window
@@ -167,7 +170,7 @@ class RowCounts:
     def count_shown(self, rows: NDArray[np.int64], sign: int) -> None:
         """Counts rows that are shown before they mature, or retracts them."""
         labelled = self._labelled(rows)
-        self.background.call(self._observe, labelled, self._scored(rows), sign, self._codes(), shown=True)
+        self._count_rows(rows.size, self._observe, labelled, self._scored(rows), sign, self._codes(), shown=True)
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected, sign)
 
     def hide(self, rows: NDArray[np.int64]) -> None:
@@ -213,7 +216,7 @@ class RowCounts:
             self._write_labels(rows, after)
             self.requests_changed(closed, +1)
             scored = self._scored(rows)
-            self.background.call(self._observe_again, before, after, scored, self._codes(), shown)
+            self._count_rows(rows.size, self._observe_again, before, after, scored, self._codes(), shown)
             self.panes.changed(after.ts, after.label - before.label, after.corrected & ~before.corrected)
             if shown:
                 return
@@ -234,11 +237,11 @@ class RowCounts:
         self.panes.matured(labelled.ts, labelled.label, labelled.corrected)
         if self.estimates is not None:
             labelled = replace(labelled, fields={**labelled.fields, **self.estimates.alone(labelled)})
-        self.background.call(self._observe_alone, labelled, scored, self._codes())
+        self._count_rows(labelled.ts.size, self._observe_alone, labelled, scored, self._codes())
 
     def count_requests(self, labelled: Labelled, scored: Scored, request: NDArray[np.int32], sign: int = 1) -> None:
         """Counts whole requests, or retracts them; `request`, ascending, numbers them from 0."""
-        self.background.call(self._observe_requests, labelled, request, scored, sign, self._codes())
+        self._count_rows(request.size, self._observe_requests, labelled, request, scored, sign, self._codes())
 
     def compute_gauc(self) -> None:
         """Computes windows whose labels are complete, or have changed since, before the joiner drops their rows."""
@@ -257,6 +260,17 @@ class RowCounts:
             yield rows[start:end]
             start = end
 
+    def _count_rows(self, rows: int, function: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Counts so many rows in the background; a few at once, for that is sooner done."""
+        if rows <= _FEW:
+            self.background.call_little(function, *args, **kwargs)
+        else:
+            self.background.call(self._timed, partial(function, *args, **kwargs))
+
+    def _timed(self, count: Callable[[], None]) -> None:
+        with timed(self.seconds, "observe"):
+            count()
+
     def _codes(self) -> list[NDArray[np.int32]]:
         return [] if self.objectives is None else self.objectives.codes()
 
@@ -269,12 +283,11 @@ class RowCounts:
     def _observe(
         self, labelled: Labelled, scored: Scored, sign: int, codes: list[NDArray[np.int32]], shown: bool = False
     ) -> None:
-        with timed(self.seconds, "observe"):
-            measured = self.scoreboard.measured(labelled, scored)
-            further = self._further(labelled, scored, codes)
-            self.scoreboard.observe(labelled, scored, sign, measured, placed=not shown, further=further)
-            if not shown:
-                self.counted.ledger.observe(labelled, scored, sign, measured)
+        measured = self.scoreboard.measured(labelled, scored)
+        further = self._further(labelled, scored, codes)
+        self.scoreboard.observe(labelled, scored, sign, measured, placed=not shown, further=further)
+        if not shown:
+            self.counted.ledger.observe(labelled, scored, sign, measured)
 
     def _observe_again(
         self, before: Labelled, after: Labelled, scored: Scored, codes: list[NDArray[np.int32]], shown: bool

@@ -32,6 +32,15 @@ class Background:
         self._calls.append(future)
         return future
 
+    def call_little(self, function: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Like `call`, but if none is under way, at once: waking the other thread takes longer than a little work."""
+        while self._calls and self._calls[0].done():
+            self._calls.popleft().result()
+        if self._calls:
+            self.call(function, *args, **kwargs)
+        else:
+            function(*args, **kwargs)
+
     def wait(self) -> None:
         """Returns when every call is done. Raises what one of them raised."""
         while self._calls:

@@ -179,9 +179,13 @@ def test_labels_wait_for_the_click_input_when_the_impressions_run_ahead() -> Non
     assert readers_see(pipeline).events["corrected"] == 0
 
 
-def test_a_corrected_label_wakes_the_counting_thread_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("clicks", "wakes"), [(1, 0), (200, 1)])
+def test_corrected_labels_wake_the_counting_thread_once_and_a_few_not_at_all(
+    monkeypatch: pytest.MonkeyPatch, clicks: int, wakes: int
+) -> None:
     pipeline = make_pipeline(window=100, models=())
-    pipeline.take(make_batch([Shown(f"i{i}", 1_000_000 + i * 100) for i in range(20)], pipeline.catalog))
+    pipeline.take(make_batch([Shown(f"i{i}", 1_000_000 + i * 100) for i in range(300)], pipeline.catalog))
+    pipeline.compare()  # waits for the counting
     (monitor,) = pipeline.partitions.values()
     call, calls = monitor.background.call, []
 
@@ -190,10 +194,10 @@ def test_a_corrected_label_wakes_the_counting_thread_once(monkeypatch: pytest.Mo
         return call(function, *args, **named)
 
     monkeypatch.setattr(monitor.background, "call", counted)
-    pipeline.take(make_batch([Tap("i3", 1_000_350)], pipeline.catalog))
-    assert len(calls) == 1
+    pipeline.take(make_batch([Tap(f"i{i}", 1_000_050 + i * 100) for i in range(clicks)], pipeline.catalog))
+    assert len(calls) == wakes
     pipeline.finish()
-    assert readers_see(pipeline).events["corrected"] == 1
+    assert readers_see(pipeline).events["corrected"] == clicks
 
 
 def test_labels_due_at_once_are_counted_piece_by_piece_while_later_ones_are_learned(
