@@ -109,7 +109,8 @@ class Pipeline:
             reading.invalid["conflicting_id"] += conflicts.count
             if self.on_conflicts is not None:
                 self.on_conflicts(conflicts)
-        if part.counted.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
+        # in a fast replay, between two calls of `advance`
+        if part.counted.is_full and self.all_heard_from and not self.resumes(()):
             self._background.wait()
             self._comparisons.advance(self._counted())
 
