@@ -43,6 +43,7 @@ class World:
     partition_of: Callable[[Message, int], int]  # where a message is, in either topic, of so many partitions
     # by whether there is one topic: what a live producer sends at once, and how many seconds it waits then
     live: Callable[[bool], Iterable[tuple[Sequence[Message], float]]]
+    interval_s: float  # between snapshots at least, and between checkpoints
 
 
 def configure(world: World, shared: bool, store: Path, kafka: Kafka | None = None) -> Settings:
@@ -52,7 +53,11 @@ def configure(world: World, shared: bool, store: Path, kafka: Kafka | None = Non
             **world.settings,
             "files": {"dead_letters": ""},
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
-            "store": {**world.settings.get("store", {}), "path": str(store), "checkpoint_interval": "300ms"},
+            "store": {
+                **world.settings.get("store", {}),
+                "path": str(store),
+                "checkpoint_interval": f"{max(world.interval_s, 0.3)}s",
+            },
         }
     )
     return settings if kafka is None else settings.model_copy(update={"kafka": kafka})
@@ -146,7 +151,7 @@ def read(
     keeper, _ = app.open_store(settings, pipeline, sink)
     source = ToTheEnd(kafka, app.make_decoder(settings, pipeline), sink, max_events, keeper=keeper)
     source.sent, source.at = len(world.stream()), {}
-    loop = app.Loop(source, pipeline, app.new_publisher(settings), 0.0, sink, keeper)
+    loop = app.Loop(source, pipeline, app.new_publisher(settings), world.interval_s, sink, keeper)
     stop = threading.Event()
     alarm = threading.Timer(PATIENCE, stop.set)
     alarm.start()

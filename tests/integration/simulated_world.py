@@ -86,4 +86,4 @@ def live(shared: bool) -> Iterator[tuple[Sequence[Message], float]]:
         yield [m for m in piece if shared or m.click], 0.01
 
 
-SIMULATED = World(stream, SETTINGS, partition_of, live)
+SIMULATED = World(stream, SETTINGS, partition_of, live, interval_s=0.0)

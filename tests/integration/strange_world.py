@@ -230,4 +230,4 @@ def live(shared: bool) -> Iterator[tuple[Sequence[Message], float]]:
         yield piece, IDLE_S / 2 if waits else 0.02
 
 
-STRANGE = World(stream, SETTINGS, partition_of, live)
+STRANGE = World(stream, SETTINGS, partition_of, live, interval_s=0.5)
