@@ -96,10 +96,10 @@ def _values(
     last = np.int64(-1)
     for _ in range(len(offsets)):
         size, i = _varint(data, i)
-        if i < 0 or not 0 <= size <= data.size - i:
+        if i < 0 or not 0 < size <= data.size - i or data[i] >= 0x80:  # a byte of attributes, to the library a varint
             return -1
         end = i + size
-        _, i = _varint(data, i + 1)  # after a byte of attributes, of which there are none: the time
+        _, i = _varint(data, i + 1)  # the time
         if i < 0:
             return -1
         delta, i = _varint(data, i)

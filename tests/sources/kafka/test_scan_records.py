@@ -68,5 +68,14 @@ def test_what_the_library_refuses_is_never_read(made: list[Any], data: st.DataOb
     assert found is None or found == by_library(bytes(batch))
 
 
+def test_attributes_that_the_library_reads_otherwise_are_left_to_it() -> None:
+    """It takes them for a varint of several bytes, and refused what the kernel had read."""
+    batch = bytearray(batch_of([(0, 0, None, b"v", [])], 0))
+    assert by_kernel(bytes(batch), 1, 0) == [(0, b"v")]
+    batch[HEADER + 1] |= 0x80
+    assert by_library(bytes(batch)) is None
+    assert by_kernel(bytes(batch), 1, 0) is None
+
+
 def test_more_records_than_there_can_be_take_no_memory() -> None:
     assert by_kernel(batch_of([(0, 0, None, b"v", [])], 0), 2**31 - 1, 0) is None
