@@ -150,7 +150,7 @@ class Loop:
             whole=assigned and complete,
             certificate=self.certificate(),
         )
-        self.pipeline.advance(complete)
+        self.pipeline.advance(complete and not self.pipeline.resumes(at_end))
         if self.outlets is not None:
             out = self.outlets
             around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)

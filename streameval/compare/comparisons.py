@@ -259,6 +259,10 @@ class Comparisons:
             if series != RETIRED and not series.objective and (code not in serving or self._board.has_served(series))
         }
 
+    def waited_for(self, partition: Counted) -> bool:
+        """Returns whether no look has been taken without a partition."""
+        return self._reached([partition])[1] >= self._board.looked
+
     def _finish(self, tracked: Tracked, reading: Comparison) -> Comparison:
         """Adds what cannot be read from the sums."""
         if tracked.explained:

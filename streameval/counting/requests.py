@@ -218,12 +218,13 @@ class Requests:
         """Chains new rows to their requests, which `find` returned, and which are open from now on."""
         if not (entry != _NONE).any():
             return
-        start, end = int(rows[0]), int(rows[-1]) + 1
-        _link(self._entries, entry, table.previous, start, front)
-        request, when = table.request[start:end], (table.ts[start:end] + self._close_after) // self._bucket + 1
+        _link(self._entries, entry, table.previous, int(rows[0]), front)
+        # by its latest impression, which may have come before: a request that was closed for readers while an input was
+        # silent is due no more at the time of that one
+        some = np.unique(entry[entry != _NONE])
+        when = (self._entries.last[some] + self._close_after) // self._bucket + 1
         for bucket in np.unique(when).tolist():
-            named = request[(when == bucket) & (request != 0)]
-            self._closing.setdefault(bucket, []).append(np.unique(named))
+            self._closing.setdefault(bucket, []).append(self._entries.keys[some[when == bucket]])
             if self._next_bucket is None or bucket < self._next_bucket:
                 self._next_bucket = bucket
 

@@ -22,6 +22,7 @@ from streameval.loop.partition import Partition
 from streameval.loop.reading import Conflicts, Reading, reported
 from streameval.loop.retirement import Retirement
 from streameval.loop.row_counts import LabelListener
+from streameval.loop.silent_partitions import follow_others, resumes
 from streameval.models.learner import ModelPlace
 from streameval.models.registry import make_model
 from streameval.process.background import Background
@@ -110,8 +111,9 @@ class Pipeline:
             reading.invalid["conflicting_id"] += conflicts.count
             if self.on_conflicts is not None:
                 self.on_conflicts(conflicts)
-        if part.counted.is_full and self.all_heard_from:  # in a fast replay, between two calls of `advance`
-            self._follow()
+        # in a fast replay, between two calls of `advance`
+        if part.counted.is_full and self.all_heard_from and not self.resumes(()):
+            follow_others(self.partitions, self.gone)
             self._background.wait()
             self._comparisons.advance(self._counted())
 
@@ -143,6 +145,11 @@ class Pipeline:
             if not idle:
                 self._idle.heard(partition, number)
             self.partitions[partition].set_idle(number, idle)
+
+    def resumes(self, at_end: Collection[tuple[str, int]]) -> bool:
+        """Whether comparisons have to wait, see `silent_partitions`. `at_end`: each (input, partition) that has been read to its end."""
+        read = {partition: part for partition, part in self.partitions.items() if partition not in self.gone}
+        return resumes(read, self.inputs, at_end, self._comparisons.waited_for)
 
     def finish(self) -> None:
         """The stream has ended."""
@@ -325,21 +332,13 @@ class Pipeline:
 
     def _shown(self) -> tuple[list[Partition], list[PartTotals]]:
         """The partitions in order, with everything that they have taken counted, and their totals."""
-        self._follow()
+        follow_others(self.partitions, self.gone)
         partitions = [self.partitions[p] for p in sorted(self.partitions)]
         for part in partitions:
             part.show()
         self._background.wait()
         totals = [PartTotals(m.scoreboard, m.panes, m.complete_until(), m.idle) for m in partitions]
         return partitions, totals
-
-    def _follow(self) -> None:
-        """Labels of partitions that are gone become final when those of the others do."""
-        if gone := self.gone & self.partitions.keys():
-            others = [m for p, m in self.partitions.items() if p not in gone and m.newest_event > NEVER]
-            firm = min((m.firm for m in [m for m in others if not m.idle] or others), default=NEVER)
-            for partition in gone:
-                self.partitions[partition].follow(firm)
 
     def _kept_from(self, end: int) -> int:
         """The first pane that readers may still request; `end`: where windows end."""

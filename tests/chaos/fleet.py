@@ -236,19 +236,21 @@ class Worker:
     starts: int = 0
     _url: str = field(default="", repr=False)
 
+    def config(self) -> str:
+        """What is in its config file."""
+        impressions, clicks = self.stream.topics
+        return CONFIG.format(
+            lateness=LATENESS_S, horizon=HORIZON_S, batch=self.batch, models=MODELS if self.models else "",
+            servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
+            clicks=clicks, options=self.options, store=self.store, interval=self.interval,
+            drain=self.drain, segment_rows=self.segment_rows, snapshots=self.snapshots,
+        )  # fmt: skip
+
     def start(self) -> None:
         """Starts it; `url` waits for its page."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        impressions, clicks = self.stream.topics
         config = self.folder / "streameval.toml"
-        config.write_text(
-            CONFIG.format(
-                lateness=LATENESS_S, horizon=HORIZON_S, batch=self.batch, models=MODELS if self.models else "",
-                servers=self.stream.servers, client=self.client, name=self.group or self.stream.name, impressions=impressions,
-                clicks=clicks, options=self.options, store=self.store, interval=self.interval,
-                drain=self.drain, segment_rows=self.segment_rows, snapshots=self.snapshots,
-            )
-        )  # fmt: skip
+        config.write_text(self.config())
         self.starts += 1
         self._url = ""
         with self.log.open("wb") as errors:

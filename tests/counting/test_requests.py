@@ -58,6 +58,18 @@ def test_a_request_over_the_edge_of_a_bucket_closes_with_its_last_impression() -
         assert closed(table, [*before, 55_000]) == [1]
 
 
+def test_a_request_that_was_closed_early_closes_again_when_its_latest_impression_is_due() -> None:
+    """While an input is silent, requests are closed for readers at a watermark to which no label is firm."""
+    table = rows([30_000], [2])
+    table.ts[1] = 21_000  # comes late, and is of an earlier bucket than the one before it
+    requests = Requests(CLOSE_AFTER, BUCKET, LIFE)
+    requests.link(table, np.arange(1), requests.find(table, np.arange(1), 0), 0)
+    assert requests.close(90_000).tolist() == [0]
+    requests.link(table, np.arange(1, 2), requests.find(table, np.arange(1, 2), 0), 0)
+    assert requests.close(50_000).tolist() == []  # its last one's time is firm, but not that of the first
+    assert requests.close(60_000).tolist() == [0]
+
+
 def requests_of(ids: list[int], ts: list[int], sizes: list[int], restart: bool = False) -> list[int]:
     """The number of each impression's request, when so many come at a time."""
     requests, n = Requests(CLOSE_AFTER, BUCKET, LIFE), len(ids)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from streameval import app
 from streameval.events.batch import Batch
-from streameval.join.leaps import ENOUGH
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Kafka, Settings
-from streameval.simulate.encode import MALFORMED, events
-from streameval.simulate.scenario import Scenario, Version
-from streameval.simulate.traffic import Traffic
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
 from streameval.sources.kafka.dead_letters import KafkaDeadLetters
@@ -26,32 +20,9 @@ from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.kafka.writer import KafkaWriter
 from streameval.sources.protocol import Place
 from streameval.testing import history_content, readers_see
+from tests.laws.streams import differences
 
 PATIENCE = 300.0  # seconds, on a slow machine
-PIECE = 300  # messages that a live producer sends at once
-IDLE_S = 0.2
-START_MS = 1_760_000_000_000  # 400 s before a full hour: a stratum of the placements ends within the stream
-SCENARIO = Scenario(
-    start_ms=START_MS,
-    duration_s=450.0,
-    rate=15.0,  # as much as the embedded broker holds
-    users=600,
-    ctr=0.1,
-    late_share=0.03,
-    window_s=60.0,
-    versions=(Version("v1"), Version("v2", noise=2.5, bias=1.0, start_s=100.0, share=0.4)),
-    shadow=True,
-    duplicate=0.02,
-    unmatched=0.02,
-    malformed=0.02,
-    shuffle_s=10.0,
-)
-JOIN = {
-    "attribution_window": "60s", "allowed_lateness": "15s", "correction_horizon": "2m", "request_gap": "20s",
-    "idle_timeout": f"{IDLE_S}s",
-}  # fmt: skip
-# seconds that some come late: labels are corrected, and what is later than the correction horizon is not counted
-LATE = {"impression": (0.02, (40.0,)), "click": (0.1, (30.0, 90.0, 200.0))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,46 +34,30 @@ class Message:
     value: bytes
 
 
-@cache
-def stream() -> tuple[Message, ...]:
-    """In order of arrival; its end makes all before it final."""
-    luck = random.Random(5)
-    arriving = []
-    for number, event in enumerate(events(Traffic(SCENARIO))):
-        share, seconds = LATE[event.kind]
-        late = 1000 * luck.choice(seconds) if luck.random() < share else 0.0
-        value = event.json(with_type=True)
-        if event.raw is not None:  # of the kinds that are refused alike whether a topic or a field says what they are
-            value = luck.choice([MALFORMED[0], MALFORMED[2]])
-        arriving.append((event.arrives + late, number, Message(event.kind == "click", event.key, value)))
-    out = [message for *_, message in sorted(arriving, key=lambda one: one[:2])]
-    end = START_MS + int(SCENARIO.duration_s * 1000) + 3_600_000
-    for number in range(4 * ENOUGH):  # as many for each of four partitions as a leap of the clock needs
-        key = bytes([number % 4])
-        shown = b'{"type":"impression","impression_id":"end-%d","ts":%d,"user_id":"end","pclick":0.5}' % (number, end)
-        tapped = b'{"type":"click","impression_id":"end-%d","ts":%d}' % (number, end)
-        out += [Message(False, key, shown), Message(True, key, tapped)]
-    ahead = b'{"type":"impression","impression_id":"ahead","ts":%d,"user_id":"u","pclick":0.5}' % (START_MS + 10**9)
-    out.insert(len(out) // 3, Message(False, b"user-0", ahead))
-    return tuple(out)
+@dataclass(frozen=True, slots=True)
+class World:
+    """A stream, and how it is read."""
+
+    stream: Callable[[], Sequence[Message]]  # in order of arrival
+    settings: Mapping[str, Any]
+    partition_of: Callable[[Message, int], int]  # where a message is, in either topic, of so many partitions
+    # by whether there is one topic: what a live producer sends at once, and how many seconds it waits then
+    live: Callable[[bool], Iterable[tuple[Sequence[Message], float]]]
+    interval_s: float  # between snapshots at least, and between checkpoints
 
 
-def partition_of(message: Message, partitions: int) -> int:
-    """Where a message is, in either topic."""
-    return sum(message.key) % partitions
-
-
-def configure(shared: bool, store: Path, kafka: Kafka | None = None) -> Settings:
+def configure(world: World, shared: bool, store: Path, kafka: Kafka | None = None) -> Settings:
     """The settings of every reading, of one topic or two."""
     settings = Settings.model_validate(
         {
-            "join": JOIN,
-            "windows": {"pane": "10s", "sliding": ["1m", "5m"]},
-            "compare": {"min_duration": "1m", "min_clicks": 20, "min_blocks": 10, "gauc_window": "20s"},
-            "slices": {"dimensions": ["country"]},
+            **world.settings,
             "files": {"dead_letters": ""},
             "kafka": {"impressions_topic": "i", "clicks_topic": "i" if shared else "c"},
-            "store": {"path": str(store), "checkpoint_interval": "300ms"},
+            "store": {
+                **world.settings.get("store", {}),
+                "path": str(store),
+                "checkpoint_interval": f"{max(world.interval_s, 0.3)}s",
+            },
         }
     )
     return settings if kafka is None else settings.model_copy(update={"kafka": kafka})
@@ -113,21 +68,35 @@ class Outcome:
     """All that there is to see in the end."""
 
     published: dict[str, Any]  # the report of one who goes on to wait for more
-    report: dict[str, Any]  # that of one who knows that nothing comes any more
-    history: Mapping[str, set[tuple[object, ...]]]
+    report: dict[str, Any]  # that of one who is started again, and knows that nothing comes any more
+    history: Mapping[str, set[tuple[object, ...]]]  # that he leaves behind
+    past: list[dict[str, Any]]  # the results that a reader makes of it
 
     @classmethod
-    def of(cls, published: dict[str, Any], pipeline: Pipeline) -> Outcome:
-        """Of a pipeline whose keeper is closed."""
+    def of(cls, settings: Settings, partitions: int, published: dict[str, Any]) -> Outcome:
+        """Of a store whose keeper is closed."""
+        pipeline = Pipeline(settings, time.time)
+        keeper, reader = app.open_store(settings, pipeline, JsonlDeadLetters(""))
+        assert keeper is not None
+        assert reader is not None
+        keeper.take(frozenset(range(partitions)))
         pipeline.finish()
-        report = readers_see(pipeline).report()
-        return cls(published, report, history_content(Path(pipeline.settings.store.path) / "history.sqlite"))
+        report = readers_see(pipeline, with_history=False).report()
+        keeper.close()
+        past = [result.as_json() for result in reader.range(reader.series_names(), None, None).results]
+        return cls(published, report, history_content(Path(settings.store.path) / "history.sqlite"), past)
+
+    def differs(self, truth: Outcome, published: bool) -> list[str]:
+        """Where it differs from another; `published`: also while both wait for more."""
+        found = differences(self.report, truth.report, "report") + differences(self.past, truth.past, "past")
+        found += [f"history: {name}" for name in truth.history if self.history[name] != truth.history[name]]
+        return found + (differences(self.published, truth.published, "published") if published else [])
 
 
-def replay(shared: bool, partitions: int, folder: Path) -> Outcome:
+def replay(world: World, shared: bool, partitions: int, folder: Path, max_events: int = 500) -> Outcome:
     """What `app.replay` does, of a file for every partition."""
     folder.mkdir(parents=True)
-    settings = configure(shared, folder / "store")
+    settings = configure(world, shared, folder / "store")
     pipeline = Pipeline(settings, time.time)
     keeper, _ = app.open_store(settings, pipeline, JsonlDeadLetters(""))
     assert keeper is not None
@@ -135,9 +104,10 @@ def replay(shared: bool, partitions: int, folder: Path) -> Outcome:
     sources = []
     for partition in range(partitions):
         path = folder / f"{partition}.jsonl"
-        path.write_bytes(b"".join(m.value + b"\n" for m in stream() if partition_of(m, partitions) == partition))
+        mine = [m.value + b"\n" for m in world.stream() if world.partition_of(m, partitions) == partition]
+        path.write_bytes(b"".join(mine))
         decoder = app.make_decoder(settings, pipeline)
-        sources.append(FileSource([path], decoder, settings.files, 500, JsonlDeadLetters("")))
+        sources.append(FileSource([path], decoder, settings.files, max_events, JsonlDeadLetters("")))
     while not all(source.finished for source in sources):
         for partition, source in enumerate(sources):
             for batch in source.poll(0.0):
@@ -145,7 +115,7 @@ def replay(shared: bool, partitions: int, folder: Path) -> Outcome:
                 keeper.tick()
     published = readers_see(pipeline).report()
     keeper.close()
-    return Outcome.of(published, pipeline)
+    return Outcome.of(settings, partitions, published)
 
 
 class ToTheEnd(KafkaSource):
@@ -167,17 +137,21 @@ class ToTheEnd(KafkaSource):
 
 
 def read(
-    kafka: Kafka, store: Path, max_events: int, on_start: Callable[[ToTheEnd], None] = lambda source: None
+    world: World,
+    kafka: Kafka,
+    store: Path,
+    max_events: int,
+    on_start: Callable[[ToTheEnd], None] = lambda source: None,
 ) -> Outcome:
     """What `app.run` does, until everything is read; `on_start` is given the source."""
     shared = kafka.impressions_topic == kafka.clicks_topic
-    settings = configure(shared, store, kafka)
+    settings = configure(world, shared, store, kafka)
     pipeline = Pipeline(settings, time.time)
     sink = KafkaDeadLetters(kafka)
     keeper, _ = app.open_store(settings, pipeline, sink)
     source = ToTheEnd(kafka, app.make_decoder(settings, pipeline), sink, max_events, keeper=keeper)
-    source.sent, source.at = len(stream()), {}
-    loop = app.Loop(source, pipeline, app.new_publisher(settings), 0.0, sink, keeper)
+    source.sent, source.at = len(world.stream()), {}
+    loop = app.Loop(source, pipeline, app.new_publisher(settings), world.interval_s, sink, keeper)
     stop = threading.Event()
     alarm = threading.Timer(PATIENCE, stop.set)
     alarm.start()
@@ -186,43 +160,35 @@ def read(
         loop.run(stop)
         assert source.finished, (source.at, source.lag())
         loop.publish()
+        partitions = len(source.partitions())
     finally:
         alarm.cancel()
         source.close()
         sink.close()
-    return Outcome.of(loop.publisher.latest().report(), pipeline)
+    return Outcome.of(settings, partitions, loop.publisher.latest().report())
 
 
-def write(address: str, topics: tuple[str, str], partitions: int, live: Callable[[], bool] | None = None) -> None:
-    """Sends the stream to the topics of impressions and of clicks; `live`: piece by piece, once it holds.
-
-    Half-way the clicks (with one topic, everything) fall silent for longer than the idle timeout.
-    """
+def write(
+    world: World, address: str, topics: tuple[str, str], partitions: int, live: Callable[[], bool] | None = None
+) -> None:
+    """Sends the stream to the topics of impressions and of clicks; `live`: piece by piece, once it holds."""
     writer = KafkaWriter(address)
 
     def send(messages: Sequence[Message]) -> None:
         for m in messages:
-            writer.write(topics[m.click], [m.key], [m.value], partition_of(m, partitions))
+            writer.write(topics[m.click], [m.key], [m.value], world.partition_of(m, partitions))
 
     try:
         if live is None:
-            send(stream())
+            send(world.stream())
             return
         deadline = time.monotonic() + PATIENCE
         while not live():
             assert time.monotonic() < deadline, "nobody reads"
             time.sleep(0.01)
-        pieces = [stream()[start : start + PIECE] for start in range(0, len(stream()), PIECE)]
-        middle = len(pieces) // 2
-        for number, piece in enumerate(pieces):
-            if number == middle:
-                shown = [m for m in piece if not m.click] if topics[0] != topics[1] else []
-                send(shown)
-                writer.flush()
-                time.sleep(2 * IDLE_S)
-                piece = [m for m in piece if m not in shown]  # noqa: PLW2901  (what is left of it)
+        for piece, seconds in world.live(topics[0] == topics[1]):
             send(piece)
             writer.flush()
-            time.sleep(0.01)
+            time.sleep(seconds)
     finally:
         writer.close()

@@ -20,8 +20,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from streameval.sources.kafka.writer import KafkaWriter
 from tests.integration.conftest import need_kafka
-from tests.integration.readings import partition_of, read, replay, stream
+from tests.integration.readings import read, replay
 from tests.integration.registry import Registry
+from tests.integration.simulated_world import SIMULATED, partition_of, stream
 from tests.laws.test_restart_laws import differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -178,8 +179,8 @@ def test_a_topic_whose_schema_changes_gives_the_report_of_the_json_files(
         writer.write((lab.impressions, lab.clicks)[message.click], [message.key], [value], partition_of(message, 2))
     writer.close()
     settings = lab.settings(format=format, schema_registry={"url": registry.url})
-    found = read(settings, tmp_path / "kafka", 700)
-    truth = replay(False, 2, tmp_path / "files")
+    found = read(SIMULATED, settings, tmp_path / "kafka", 700)
+    truth = replay(SIMULATED, False, 2, tmp_path / "files")
     assert found.report["events"]["invalid"]
     assert not differences(found.published, truth.published)
     assert not differences(found.report, truth.report)
