@@ -91,6 +91,16 @@ def test_their_labels_become_final_with_those_of_the_others_and_nobody_waits_for
     assert last == min(end or 0 for end in ends) // 60_000 * 60_000
 
 
+def test_no_comparison_waits_for_them_after_a_restart(tmp_path: Path) -> None:
+    """As they bring nothing, they are idle and never read to an end; no look was taken without them yet."""
+    written_by(tmp_path)
+    pipeline, _ = after_recreation(tmp_path)
+    readers_see(pipeline, complete=False)
+    assert pipeline.partitions[3].idle
+    assert not pipeline.resumes({("impressions", partition) for partition in TWO})
+    assert not pipeline.resumes(())
+
+
 def test_windows_after_they_were_gone_are_reliable(tmp_path: Path) -> None:
     written_by(tmp_path)
     pipeline, _ = after_recreation(tmp_path)
