@@ -4,7 +4,7 @@ v1 serves alone; v2 is deployed to half of the users; v3 is ramped up by the clo
 often and many that come once, items last for an hour. All clicks pause for longer than an hour, those of one partition for longer
 than the correction horizon, and from some time on nobody clicks any more. Midnight (UTC) is in the middle.
 
-STREAMEVAL_STRANGE_RATE (impressions a minute) makes a larger one, STREAMEVAL_STRANGE_SEED another.
+STRANGE_RATE (impressions a minute) makes a larger one, STRANGE_SEED another.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from streameval.simulate.encode import MALFORMED
 from tests.integration.readings import Message, World
 
-RATE = float(os.environ.get("STREAMEVAL_STRANGE_RATE", "20"))
-SEED = int(os.environ.get("STREAMEVAL_STRANGE_SEED", "20251031"))
+RATE = float(os.environ.get("STRANGE_RATE", "20"))
+SEED = int(os.environ.get("STRANGE_SEED", "20251031"))
 MIN = 60_000
 START_MS = 1_761_940_800_000 + 433_000  # 20:07:13; strata of an hour and days end within the stream
 END = 315  # minutes after the start, as all that follow
