@@ -219,8 +219,8 @@ class Requests:
         if not (entry != _NONE).any():
             return
         _link(self._entries, entry, table.previous, int(rows[0]), front)
-        # by its latest impression, which may have come before: a request that was closed for readers while an input was
-        # silent is due no more at the time of that one
+        # by the latest impression, which need not be one of these: one that was closed early, while an input was silent,
+        # would never close again
         some = np.unique(entry[entry != _NONE])
         when = (self._entries.last[some] + self._close_after) // self._bucket + 1
         for bucket in np.unique(when).tolist():
