@@ -13,6 +13,7 @@ from streameval.sources.protocol import Place
 log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 15.0  # seconds; a leader election takes less
+LONGEST_STEP = 5.0  # seconds between two calls that count: for the rest this process was busy, as with compiling, or stopped
 
 
 class SilentPlaces:
@@ -20,6 +21,7 @@ class SilentPlaces:
 
     def __init__(self) -> None:
         self._good: dict[Place, float] = {}
+        self._looked: float | None = None
         self._told: frozenset[Place] = frozenset()
 
     def heard(self, places: Iterable[Place], now: float) -> None:
@@ -28,8 +30,9 @@ class SilentPlaces:
 
     def places(self, ours: Collection[Place], at_end: Collection[Place], now: float) -> tuple[Place, ...]:
         """Those of our places that have not been read for `SILENT_SECONDS` seconds, nor known to be at their end (`at_end`: or not asked for)."""
-        known = self._good
-        self._good = {place: now if place in at_end else known.get(place, now) for place in ours}
+        away = 0.0 if self._looked is None else max(0.0, now - self._looked - LONGEST_STEP)
+        known, self._looked = self._good, now
+        self._good = {place: now if place in at_end else min(known.get(place, now) + away, now) for place in ours}
         return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))
 
     def tell(self, silent: Iterable[Place]) -> None:
