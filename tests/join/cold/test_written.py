@@ -370,7 +370,11 @@ def test_rows_stay_in_memory_where_the_system_allows_no_more_maps(
 
 @pytest.mark.slow
 def test_rows_that_are_forgotten_as_soon_as_they_mature_are_mapped_too(tmp_path: Path) -> None:
-    short: dict[str, Any] = {"join": {"attribution_window": "25m", "correction_horizon": "1520s"}}
+    # a pane as short as the gap of requests, for rows are kept until their request has closed
+    short: dict[str, Any] = {
+        "join": {"attribution_window": "25m", "correction_horizon": "1520s"},
+        "windows": {"pane": "10s", "sliding": ["10m"]},
+    }
     plain = Run(tmp_path / "memory", stream(), 0, **short)
     found: list[tuple[int, bool]] = []
     move = written.WrittenRows.move
