@@ -13,9 +13,8 @@ from streameval.sources.protocol import Place
 log = logging.getLogger(__name__)
 
 SILENT_SECONDS = 15.0  # seconds; a leader election takes less
-LONGEST_STEP = (
-    5.0  # seconds between two calls that count: for the rest this process was busy, as with compiling, or stopped
-)
+# Seconds between two calls that count: for the rest this process was busy, as with compiling, or stopped.
+LONGEST_STEP = 5.0
 
 
 class SilentPlaces:

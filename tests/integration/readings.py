@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,19 @@ def replay(world: World, shared: bool, partitions: int, folder: Path, max_events
     published = readers_see(pipeline).report()
     keeper.close()
     return Outcome.of(settings, partitions, published)
+
+
+Expected = Callable[[bool, int], Outcome]
+
+
+def replays(world: World, folder: Path) -> Expected:
+    """`expected(shared, partitions)`: the outcome of files, one for each partition; each is computed once."""
+
+    @cache
+    def of(shared: bool, partitions: int) -> Outcome:
+        return replay(world, shared, partitions, folder / f"{shared}-{partitions}")
+
+    return of
 
 
 class ToTheEnd(KafkaSource):

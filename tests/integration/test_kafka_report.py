@@ -7,7 +7,6 @@ correction horizon, duplicates, junk, a clock that is wrong, and a deploy that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,25 +16,14 @@ import pytest
 from streameval import app
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka.source import KafkaSource
-from tests.integration.readings import Outcome, configure, read, replay, write
+from tests.integration.readings import Expected, Outcome, configure, read, replays, write
 from tests.integration.simulated_world import SIMULATED, stream
 from tests.laws.streams import differences
-
-Expected = Callable[[bool, int], Outcome]
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
-    """`expected(shared, partitions)`: the outcome of files, one for each partition."""
-    known: dict[tuple[bool, int], Outcome] = {}
-    folder = tmp_path_factory.mktemp("files")
-
-    def of(shared: bool, partitions: int) -> Outcome:
-        if (shared, partitions) not in known:
-            known[shared, partitions] = replay(SIMULATED, shared, partitions, folder / f"{shared}-{partitions}")
-        return known[shared, partitions]
-
-    return of
+    return replays(SIMULATED, tmp_path_factory.mktemp("files"))
 
 
 one_topic_or_two = pytest.mark.parametrize("shared", [True, False], ids=["one-topic", "two-topics"])

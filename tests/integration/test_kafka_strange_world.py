@@ -22,11 +22,10 @@ from streameval.settings.toml import to_toml
 from streameval.settings.tree import Settings
 from streameval.sources.kafka.source import KafkaSource
 from tests.chaos.fleet import Stream, Worker, until
-from tests.integration.readings import Message, Outcome, configure, read, replay, write
+from tests.integration.readings import Expected, Message, Outcome, configure, read, replay, replays, write
 from tests.integration.strange_world import STRANGE, stream
 
 pytestmark = pytest.mark.slow
-Expected = Callable[[bool, int], Outcome]
 # each event is one of these, or was refused
 EVENTS = (
     "impressions", "duplicate_impressions", "conflicting_impressions", "expired_impressions", "runaway_impressions",
@@ -40,16 +39,7 @@ NEVER = {"pending", "quarantined", "late_unscored", "forgotten_early", "matured_
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
-    """`expected(shared, partitions)`: the outcome of files, one for each partition."""
-    known: dict[tuple[bool, int], Outcome] = {}
-    folder = tmp_path_factory.mktemp("files")
-
-    def of(shared: bool, partitions: int) -> Outcome:
-        if (shared, partitions) not in known:
-            known[shared, partitions] = replay(STRANGE, shared, partitions, folder / f"{shared}-{partitions}")
-        return known[shared, partitions]
-
-    return of
+    return replays(STRANGE, tmp_path_factory.mktemp("files"))
 
 
 def test_the_world_is_strange_and_verdicts_do_not_depend_on_topics_and_partitions(expected: Expected) -> None:
