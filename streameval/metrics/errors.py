@@ -18,11 +18,7 @@ The second moments of single impressions come from the score histogram, within i
 
 A variance between few blocks is itself uncertain, and too small more often than too large: 95% of the time an error is
 within Student's t of `df` standard errors, not within 1.96. With a few dominating users there are fewer blocks than
-<<<<<<< HEAD
 non-empty ones: `df` is their effective number less one, of impressions or of clicks (`left_out.degrees_of_freedom`).
-=======
-non-empty ones: `df` is their effective number less one, (sum N_g)^2 / sum N_g^2 - 1, see `left_out`.
->>>>>>> hou9
 
 Of a sampled log, where an impression counts as several copies, a block is whole, whatever its impressions weigh, so the variance
 between blocks needs nothing. Between impressions it is that of their weights' squares, by label; design effects are relative to

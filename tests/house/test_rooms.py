@@ -230,3 +230,13 @@ def test_what_turns_formatting_off_is_found(text: str, refused: list[int]) -> No
 def test_only_tables_turn_formatting_off() -> None:
     """A call, a signature or a loop that is hard to read formatted wants a name for one of its parts."""
     assert {str(p.relative_to(PACKAGE)): lines for p in MODULES if (lines := unformatted(p.read_text()))} == {}
+
+
+def test_no_conflict_of_a_merge_was_left() -> None:
+    """One stood in a docstring for weeks."""
+    folders = ("streameval", "tests", "docs", "benchmarks", "deploy", "dashboards", ".ci")
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    files += [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    marks = tuple(f"{sign * 7} ".encode() for sign in "<>")
+    left = [path for path in files if any(line.startswith(marks) for line in path.read_bytes().splitlines())]
+    assert not left
