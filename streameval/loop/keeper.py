@@ -178,7 +178,7 @@ class PartitionKeeper:
         for partition in partitions & self._fenced.keys():
             del self._fenced[partition]
         for partition in partitions & self._held.keys():
-            del self._held[partition]
+            self._gone.leave(partition, self._held.pop(partition).files)
             self._pipeline.forget_partition(partition)
             log.info("partition %d: dropped", partition)
 

@@ -162,7 +162,8 @@ class Source(ABC):
         return frozenset({0})
 
     def partition_count(self) -> int | None:
-        """Returns how many partitions every input has now, over all workers; None: unknown, or it never shrinks.
+        """Returns how many partitions every input has now, over all workers, 0 while one is away; None: unknown, or it never
+        shrinks.
 
         What partitions beyond it had counted stays in the results (see `streameval.loop.gone`).
         """

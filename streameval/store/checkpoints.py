@@ -99,6 +99,13 @@ class Checkpoints:
         except OSError as error:
             raise StoreError(f"{self.folder}: cannot be read: {error.strerror}; {remedy(error, _CHECK)}") from None
 
+    def is_claimed(self) -> bool:
+        """Whether another worker has claimed the partition since; False if the folder cannot be read."""
+        try:
+            return self._highest() > self.epoch
+        except OSError:
+            return False
+
     def save(self, tree: Mapping[str, Any], apart: Mapping[str, bytes]) -> int:
         """Writes a checkpoint; returns its bytes. `apart`: pickles by name.
 

@@ -418,6 +418,30 @@ def test_the_same_while_they_are_read_and_only_one_of_them_is_made_anew(
         assert not again.unpaired
 
 
+def test_what_was_counted_stays_while_a_topic_is_away(real_lab, impressions, clicks, tmp_path, caplog):
+    """Every result vanished, as a group assigns nothing then."""
+    lab = real_lab
+    lab.create(lab.impressions, lab.clicks, partitions=2)
+    for partition in (0, 1):
+        write_both(lab, impressions, clicks, 1_000 * partition, 1_000, partition)
+    admin = AdminClient({"bootstrap.servers": lab.address})
+    with monitor(kept_in(lab, tmp_path)) as wait:
+        assert wait(lambda seen: seen.events.get("impressions") == 2_000).ready["topics"]
+        for done in admin.delete_topics([lab.impressions]).values():
+            done.result(PATIENCE)
+        wait(lambda _: "a topic is away: what partitions 0, 1 had counted (2000 impressions) stays" in caplog.text)
+        away = wait(lambda seen: not seen.ready["topics"] and not seen.ready["assigned"])
+        assert away.events["impressions"] == 2_000
+        assert {one.totals.impressions for one in away.results if one.window == "all"} == {2_000}
+        lab.create(lab.impressions, partitions=2)
+        for partition in (0, 1):
+            write_both(lab, impressions, clicks, 2_000 + 1_000 * partition, 500, partition)
+        back = wait(lambda seen: seen.events.get("impressions") == 3_000 and seen.ready["assigned"])
+        assert back.events["impressions"] == 3_000
+        assert back.events["duplicate_impressions"] == 0
+        assert back.recreated == {lab.impressions: 1}
+
+
 def test_of_two_workers_one_has_what_a_lost_partition_had_counted(real_lab, impressions, clicks, tmp_path):
     lab, tree = real_lab, kept_in(real_lab, tmp_path)
     lab.create(lab.impressions, lab.clicks, partitions=2)

@@ -172,7 +172,7 @@ def test_the_loop_asks_its_source_how_many_there_are(tmp_path: Path) -> None:
     assert shown(pipeline) == [0, 3]
 
 
-@pytest.mark.parametrize(("count", "partitions"), [(None, [0, 1]), (4, [0, 1]), (3, [0, 1, 3])])
+@pytest.mark.parametrize(("count", "partitions"), [(None, [0, 1]), (0, [0, 1]), (4, [0, 1]), (3, [0, 1, 3])])
 def test_other_partitions_are_not_gone(tmp_path: Path, count: int | None, partitions: list[int]) -> None:
     """Those of other workers; all of them while nothing is known of the topics."""
     written_by(tmp_path)
@@ -180,13 +180,121 @@ def test_other_partitions_are_not_gone(tmp_path: Path, count: int | None, partit
     assert shown(pipeline) == partitions
 
 
-def test_while_a_topic_is_away_nothing_changes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [None, 0])
+def test_while_a_topic_is_away_nothing_changes(tmp_path: Path, count: int | None) -> None:
     written_by(tmp_path)
     pipeline, keeper = after_recreation(tmp_path)
-    keeper.tick(None)
+    keeper.tick(count)
     assert shown(pipeline) == [0, 1, 2, 3]
     keeper.tick(4)
     assert shown(pipeline) == [0, 1]
+
+
+def emptied(keeper: PartitionKeeper, partitions: frozenset[int], count: int | None = 0) -> None:
+    """A rebalance that leaves these to nobody, as while a topic is away."""
+    keeper.release(partitions)
+    keeper.drop(partitions)
+    keeper.tick(count)
+
+
+def test_what_was_counted_stays_while_a_topic_is_away_and_nothing_is_assigned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every result vanished until it was back."""
+    truth, _, _ = make(tmp_path / "truth")
+    fed(truth, 0, 300, FOUR)
+    before = readers_see(truth)
+    fed(truth, 300, 300, FOUR)
+
+    pipeline, keeper, _ = make(tmp_path / "store")
+    keeper.take(FOUR)
+    fed(pipeline, 0, 300, FOUR)
+    with caplog.at_level(logging.WARNING):
+        emptied(keeper, FOUR)
+    assert "a topic is away: what partitions 0, 1, 2, 3 had counted (1200 impressions) stays" in caplog.text
+    assert readers_see(pipeline).report() == before.report()
+    keeper.tick(4)  # it is back, and not assigned yet
+    assert readers_see(pipeline).report() == before.report()
+    assert keeper.take(FOUR) == {("impressions", p): 300 for p in FOUR}
+    keeper.tick(4)
+    fed(pipeline, 300, 300, FOUR)
+    assert keeper.state().fenced == 0
+    assert report(pipeline) == report(truth)
+
+
+def test_it_does_so_where_the_brokers_say_late_that_the_topic_is_away(tmp_path: Path) -> None:
+    pipeline, keeper, _ = make(tmp_path)
+    keeper.take(FOUR)
+    fed(pipeline, 0, 300, FOUR)
+    emptied(keeper, FOUR, None)
+    keeper.tick(4)
+    assert shown(pipeline) == []
+    keeper.tick(0)
+    assert shown(pipeline) == [0, 1, 2, 3]
+
+
+def test_of_several_workers_each_has_its_own_until_another_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gone, "CLAIMS_EVERY", 0.0)
+    one, first, _ = make(tmp_path)
+    other, second, _ = make(tmp_path)
+    first.take(frozenset({0, 1}))
+    fed(one, 0, 300, frozenset({0, 1}))
+    second.take(frozenset({2}))
+    fed(other, 0, 300, frozenset({2}))
+    emptied(first, frozenset({1}), 3)  # to the other, long before
+    second.take(frozenset({1}))
+    assert readers_see(other).events["impressions"] == 600
+    emptied(first, frozenset({0}))
+    emptied(second, frozenset({1, 2}))
+    assert (shown(one), shown(other)) == ([0], [1, 2])
+    for keeper in (first, second):
+        keeper.tick(3)
+    assert (shown(one), shown(other)) == ([0], [1, 2])
+    second.take(frozenset({0}))
+    for keeper in (first, second):
+        keeper.tick(3)
+    assert (shown(one), shown(other)) == ([], [0, 1, 2])
+    first.take(frozenset({1, 2}))
+    for keeper in (first, second):
+        keeper.tick(3)
+    assert (shown(one), shown(other)) == ([1, 2], [0])
+    assert first.state().fenced == second.state().fenced == 0
+
+
+def test_a_topic_that_comes_back_with_fewer_partitions_leaves_the_rest_to_the_worker_with_partition_0(
+    tmp_path: Path,
+) -> None:
+    one, first, _ = make(tmp_path)
+    other, second, _ = make(tmp_path)
+    first.take(frozenset({0, 1}))
+    fed(one, 0, 300, frozenset({0, 1}))
+    second.take(frozenset({2, 3}))
+    fed(other, 0, 300, frozenset({2, 3}))
+    emptied(first, frozenset({0, 1}))
+    emptied(second, frozenset({2, 3}))
+    for keeper in (second, first):
+        keeper.tick(3)
+    assert (shown(one), shown(other)) == ([0, 1, 3], [2])
+    first.take(frozenset({0, 1}))
+    second.take(frozenset({2}))
+    for keeper in (second, first):
+        keeper.tick(3)
+    assert (shown(one), shown(other)) == ([0, 1, 3], [2])
+
+
+def test_gone_partitions_stay_while_the_topic_is_away(tmp_path: Path) -> None:
+    written_by(tmp_path)
+    pipeline, keeper = after_recreation(tmp_path)
+    emptied(keeper, TWO)
+    assert shown(pipeline) == [0, 1, 2, 3]
+    keeper.tick(2)
+    assert shown(pipeline) == [0, 1, 2, 3]
+    keeper.take(TWO)
+    keeper.tick(2)
+    assert shown(pipeline) == [0, 1, 2, 3]
+    assert readers_see(pipeline).events["impressions"] == 1_200
 
 
 def test_of_several_workers_the_one_with_partition_0_has_them(tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ class TopicWatch:
         return {name: count - fewest for name, count in counts.items() if count > fewest}
 
     def in_common(self) -> int | None:
-        """Returns how many partitions every topic had at the last answer; None before the first, and while a topic is gone."""
-        if self._known is None or self.missing():
+        """Returns how many partitions every topic had at the last answer, 0 while one is gone; None before the first."""
+        if self._known is None:
             return None
-        return min(topic.partitions for topic in self._known.values())
+        return 0 if self.missing() else min(topic.partitions for topic in self._known.values())
 
     def say_unread(self) -> None:
         """Logs topics that are gone, and partitions that only one has, while that lasts: at once, then every 30 seconds.

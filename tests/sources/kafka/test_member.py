@@ -382,12 +382,12 @@ def test_a_request_is_answered_by_the_state_after_it_was_made():
         (None, None),
         ({"i": Topic("a", 4), "c": Topic("b", 4)}, 4),
         ({"i": Topic("a", 4), "c": Topic("b", 2)}, 2),
-        ({"i": Topic("a", 4)}, None),  # the other one is away, and may come back with as many
-        ({}, None),
+        ({"i": Topic("a", 4)}, 0),  # the other one is away
+        ({}, 0),
         ({"i": Topic(None, 3), "c": Topic(None, 3)}, 3),  # brokers that report no ids
     ],
 )
-def test_partitions_in_common_are_known_while_all_topics_are_there(known, count):
+def test_partitions_in_common_are_none_while_a_topic_is_away(known, count):
     watch = TopicWatch(Answers(known), ["i", "c"], interval=3_600.0)
     watch.ask(30.0)
     assert watch.in_common() == count
