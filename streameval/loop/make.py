@@ -1,4 +1,4 @@
-"""Builds the parts of a partition according to the settings."""
+"""Builds the parts of a pipeline and of its partitions according to the settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.auction.live import LiveAuctions, keys_of
+from streameval.compare.announce import Announcements
+from streameval.compare.comparisons import Comparisons
 from streameval.counting.estimates import LOGGED, Propensities, estimated, field_of_estimate
 from streameval.counting.objectives import ObjectiveRule, Objectives, kept
 from streameval.counting.outcomes import OutcomePropensities, RandomSlice
@@ -19,12 +21,44 @@ from streameval.events.batch import Catalog, Impressions
 from streameval.events.fields import needed
 from streameval.join.policy import JoinPolicy
 from streameval.loop.estimates import RowPropensities
-from streameval.loop.options import options_of, values_counted, weight_rule
+from streameval.loop.options import guarded, options_of, values_counted, weight_rule
+from streameval.loop.partition import Partition
 from streameval.loop.recalibration import Recalibration
+from streameval.loop.row_counts import LabelListener
 from streameval.models.learner import Learner, ModelPlace
 from streameval.models.registry import make_model
+from streameval.process.background import Background
 from streameval.settings.measures import Auction
 from streameval.settings.tree import Settings
+
+
+def partition(
+    settings: Settings,
+    catalog: Catalog,
+    comparisons: Comparisons,
+    slice_rows: SliceRows,
+    place: ModelPlace,
+    users_budget: int,
+    *,
+    shared: bool,
+    listener: LabelListener | None,
+    background: Background,
+) -> Partition:
+    """`place`: the source of its impressions; `users_budget`: its share of `users.memory`, bytes; `background`: which counts."""
+    return Partition(
+        policy(settings, catalog, comparisons.gauc_window),
+        scoreboard(settings, catalog, slice_rows, users_budget),
+        comparisons.counted(),
+        learners(settings, catalog, place),
+        settings.join.request_gap,
+        settings.join.score_at,
+        shared=shared,
+        listener=listener,
+        auctions=auctions(settings),
+        objectives=objectives_of(settings, catalog),
+        estimates=estimates(settings, catalog),
+        background=background,
+    )
 
 
 def policy(settings: Settings, catalog: Catalog, gauc_window: int) -> JoinPolicy:
@@ -57,6 +91,25 @@ def recalibration_of(settings: Settings, catalog: Catalog) -> Recalibration | No
     return Recalibration(options_of(settings).sampling, catalog) if settings.sampling.recalibrate else None
 
 
+def comparisons(settings: Settings, catalog: Catalog, announcements: Announcements) -> Comparisons:
+    """`announcements`: of deploys."""
+    least = settings.exposure.min_propensity
+    with_guard = guarded(settings)
+    return Comparisons(
+        settings.compare,
+        catalog,
+        settings.windows.pane,
+        settings.join,
+        settings.buckets.edges,
+        announcements,
+        least if with_guard else None,
+        least=least,
+        operating_range=settings.metrics.operating_range,
+        guard_cut=max(settings.ranking.k, default=None) if with_guard else None,
+        weighed=settings.sampling.by,
+    )
+
+
 def _valued(settings: Settings) -> bool:
     """Whether anything that is counted again after a correction reads the value of clicks as of the label's due time."""
     return bool(settings.objectives) or not {"value", "policy_value"}.isdisjoint(settings.compare.more)
@@ -80,7 +133,7 @@ def objectives_of(settings: Settings, catalog: Catalog) -> Objectives | None:
 
 
 def scoreboard(settings: Settings, catalog: Catalog, slice_rows: SliceRows, users_budget: int) -> Scoreboard:
-    """`users_budget`: this partition's share of `users.memory`, bytes."""
+    """`users_budget`: see `partition`."""
     pane = settings.windows.pane
     return Scoreboard(
         slice_rows,

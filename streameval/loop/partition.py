@@ -13,9 +13,8 @@ Therefore an impression that arrives behind the watermark is not scored online a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,7 @@ from streameval.counting.panestats import PaneStats
 from streameval.counting.requests import Requests
 from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events.batch import Batch
-from streameval.events.codes import Codes
 from streameval.events.columns import Scored
-from streameval.join.cold.segment import RowsFile
 from streameval.join.joiner import Joiner
 from streameval.join.policy import FOREVER, LATE, NEVER, SHOWN, JoinPolicy
 from streameval.join.quarantine import Quarantine
@@ -40,9 +37,6 @@ from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener, RowCounts, timed
 from streameval.models.learner import Learner
 from streameval.process.background import Background
-
-TABLES = ("join", "panes", "ledger", "users", "models")
-BUDGETS = ("impressions", "held_clicks", "quarantine", "users")
 
 
 @dataclass(slots=True)
@@ -239,26 +233,6 @@ class Partition:
         counts.update(quarantined=len(self.quarantine), pending=self.joiner.pending)
         return counts
 
-    def table_bytes(self) -> dict[str, int]:
-        """Memory by table, as `TABLES` names them."""
-        return {
-            "join": self.joiner.nbytes + self.requests.nbytes + self.rows.auctions_nbytes,
-            "panes": self.scoreboard.nbytes,
-            "ledger": self.counted.nbytes + self.scoreboard.references.nbytes,
-            "users": self.scoreboard.users.nbytes,
-            "models": sum(learner.model.nbytes for learner in self.learners),
-        }
-
-    def budget_used(self) -> dict[str, float]:
-        """How full every bounded table is, as `BUDGETS` names them; docs/operations.md says what happens at 1."""
-        most, users = self.policy.max_pending, self.scoreboard.users
-        return {
-            "impressions": self.joiner.in_memory / most,
-            "held_clicks": self.joiner.held / most,
-            "quarantine": self.quarantine.share_used,
-            "users": users.nbytes / users.budget,
-        }
-
     def series_in_use(self) -> set[int]:
         """Codes of the series that a pane, an impression in memory or a model refers to."""
         held = self.joiner.series_in_use().union(self.rows.in_auctions(), self.quarantine.series_in_use())
@@ -343,56 +317,3 @@ class Partition:
         if self.learners:
             with timed(self.seconds, "learn"):
                 self.models.learn(rows)
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """The whole state between two batches, for `restore`: arrays, plain values, and calls that return more of them.
-
-        Mutable data is copied now, or by the counting thread in order; calls are made by the writing thread.
-        """
-        return {
-            "shared": self.shared,
-            "leaps": self.quarantine.state(),
-            "joiner": self.joiner.state(scores_change=self.score_at == "label"),
-            "requests": self.requests.state(self.joiner.front, self.joiner.cold.base(self.joiner.front)),
-            "panes": self.panes.state(),
-            "arrivals": self.counted.arrivals.state(),
-            "joins": self.counted.joins.state(),
-            "late": self.counted.late.state(),
-            "counts": dict(self.counts),
-            **self.rows.state(),
-            "learners": [one.state() for one in self.learners],
-            "scoreboard": self.background.call(self.scoreboard.state).result,
-            "ledger": self.background.call(self.counted.ledger.state).result,
-            "gauc_marks": self.counted.gauc.marks(),
-            "gauc": self.background.call(self.counted.gauc.state).result,
-        }
-
-    def state_written(self) -> None:
-        """What `state` returned is no longer read."""
-        self.joiner.state_written()
-
-    def restore(
-        self, state: Mapping[str, Any], codes: Codes, slice_rows: NDArray[np.int64], files: Sequence[RowsFile] = ()
-    ) -> None:
-        """Restores what `state` returned, into a new partition (see `Scoreboard.restore`, `Joiner.restore`)."""
-        self.joiner.restore(state["joiner"], codes, files)
-        if "leaps" in state:
-            self.quarantine.restore(state["leaps"], codes)
-        else:  # an older checkpoint
-            self.quarantine.begin_at([int(newest) for newest in state["joiner"]["newest"]])
-        self.requests.restore(state["requests"])
-        self.panes.restore(state["panes"])
-        self.counted.arrivals.restore(state["arrivals"], codes.series)
-        self.counted.joins.restore(state.get("joins", []))  # missing from older checkpoints
-        if "late" in state:
-            self.counted.late.restore(state["late"])
-        self.counts.clear()
-        self.counts.update(state["counts"])
-        self.rows.restore(state, codes)
-        for one, saved in zip(self.learners, state["learners"], strict=True):
-            one.restore(saved)
-        self.scoreboard.restore(state["scoreboard"], codes, slice_rows, self.newest_event)
-        self.counted.ledger.restore(state["ledger"], codes)
-        self.counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)

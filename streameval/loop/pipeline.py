@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from streameval.compare.announce import Announcements
-from streameval.compare.comparisons import Comparisons
 from streameval.compare.counted import Counted
 from streameval.compare.reading.reading import Comparison
 from streameval.counting.slice_rows import SliceRows
@@ -17,8 +16,9 @@ from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import NEVER
 from streameval.loop import make, usage
 from streameval.loop.idle import IdleInputs
-from streameval.loop.options import guarded, options_of
+from streameval.loop.options import options_of
 from streameval.loop.partition import Partition
+from streameval.loop.partition_state import restore_state, state_of
 from streameval.loop.reading import Conflicts, Reading, reported
 from streameval.loop.retirement import Retirement
 from streameval.loop.row_counts import LabelListener
@@ -58,19 +58,12 @@ class Pipeline:
         self._pane = settings.windows.pane
         self._windows = [window // self._pane for window in settings.windows.sliding]
         self._slice_rows = SliceRows(self.catalog)
-        options, edges = options_of(settings), settings.buckets.edges
+        options = options_of(settings)
         self._evaluator = Evaluator(
             self.catalog, self._slice_rows, options, settings.buckets.quantiles, self._pane, self._windows
         )
         self._health = HealthJudge(self._pane)
-        told, least = announcements or Announcements(), settings.exposure.min_propensity
-        guard = least if guarded(settings) else None
-        measures: dict[str, Any] = {"least": least, "operating_range": settings.metrics.operating_range}
-        measures["guard_cut"] = None if guard is None else max(settings.ranking.k, default=None)
-        measures["weighed"] = settings.sampling.by
-        self._comparisons = Comparisons(
-            settings.compare, self.catalog, self._pane, settings.join, edges, told, guard, **measures
-        )
+        self._comparisons = make.comparisons(settings, self.catalog, announcements or Announcements())
         self._panes = PaneHistory(self.catalog, self._slice_rows, options, self._pane)
         self._users = UserLookup(self.catalog)
         self._retirement = Retirement(self.catalog)
@@ -258,12 +251,12 @@ class Pipeline:
     # -- partitions are assigned and revoked ---------------------------------------------------------------------
 
     def partition_state(self, partition: int) -> dict[str, Any] | None:
-        """The whole state of a partition between two batches (see `Partition.state`); None: none has been read yet."""
+        """The whole state of a partition between two batches (see `partition_state`); None: none has been read yet."""
         reading = self._readings.get(partition)
         if reading is None:
             return None
         part = self.partitions.get(partition)
-        state = None if part is None else part.state()
+        state = None if part is None else state_of(part)
         rows = self._background.call(self._slice_rows.known)  # after counting, which may add new ones
         return {
             **reading.state(),
@@ -285,7 +278,7 @@ class Pipeline:
         if saved is not None:
             codes = self.catalog.adopt(state["names"])
             part = self._make_partition(partition, saved["shared"])
-            part.restore(saved, codes, self._slice_rows.adopt(state["slice_rows"], codes), files)
+            restore_state(part, saved, codes, self._slice_rows.adopt(state["slice_rows"], codes), files)
             if self.settings.sinks:  # they track which panes in memory they have
                 part.every_pane_changed()
             self.partitions[partition] = part
@@ -315,7 +308,7 @@ class Pipeline:
     def state_written(self, partition: int) -> None:
         """What `partition_state` returned is no longer read."""
         if partition in self.partitions:
-            self.partitions[partition].state_written()
+            self.partitions[partition].joiner.state_written()
 
     def forget_partition(self, partition: int) -> None:
         """Drops a partition that another worker now owns."""
@@ -371,19 +364,15 @@ class Pipeline:
         return [self.partitions[p].counted for p in sorted(self.partitions)]
 
     def _make_partition(self, partition: int, shared: bool) -> Partition:
-        s, share = self.settings, self._share_users(len(self.partitions) + 1)  # a new partition shrinks all shares
-        return Partition(
-            make.policy(s, self.catalog, self._comparisons.gauc_window),
-            make.scoreboard(s, self.catalog, self._slice_rows, share),
-            self._comparisons.counted(),
-            make.learners(s, self.catalog, ModelPlace(self.inputs[0], partition)),
-            s.join.request_gap,
-            s.join.score_at,
+        return make.partition(
+            self.settings,
+            self.catalog,
+            self._comparisons,
+            self._slice_rows,
+            ModelPlace(self.inputs[0], partition),
+            self._share_users(len(self.partitions) + 1),  # a new partition shrinks all shares
             shared=shared,
             listener=self.listener,
-            auctions=make.auctions(s),
-            objectives=make.objectives_of(s, self.catalog),
-            estimates=make.estimates(s, self.catalog),
             background=self._background,
         )
 

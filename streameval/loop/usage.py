@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from streameval.events.batch import Catalog
 from streameval.join.policy import FOREVER, NEVER
-from streameval.loop.partition import BUDGETS, TABLES, Partition
+from streameval.loop.partition import Partition
 from streameval.loop.reading import Reading
 from streameval.models.protocol import FAILURES
 from streameval.results.snapshot import PartitionState, SliceValues
 from streameval.settings.models import ModelSettings
+
+TABLES = ("join", "panes", "ledger", "users", "models")
+BUDGETS = ("impressions", "held_clicks", "quarantine", "users")
 
 
 def partition_states(
@@ -41,14 +44,24 @@ def _state(number: int, part: Partition | None, reading: Reading, gone: bool) ->
 
 
 def budgets(partitions: Iterable[Partition], catalog: Catalog) -> dict[str, float]:
-    """How full every bounded table is, from 0 to 1, in the partition where it is fullest."""
+    """How full every bounded table is, from 0 to 1, in the partition where it is fullest; docs/operations.md says what happens at 1."""
     used = dict.fromkeys(BUDGETS, 0.0)
     for part in partitions:
-        used = {name: max(used[name], share) for name, share in part.budget_used().items()}
+        used = {name: max(used[name], share) for name, share in _shares(part).items()}
     used["versions"] = len(catalog.codes) / catalog.max_series
     for dimension, values in zip(catalog.dimensions, catalog.values, strict=True):
         used[f"slice:{dimension}"] = min(1.0, (len(values) - 2) / catalog.max_values)
     return used
+
+
+def _shares(part: Partition) -> dict[str, float]:
+    most, users = part.policy.max_pending, part.scoreboard.users
+    return {
+        "impressions": part.joiner.in_memory / most,
+        "held_clicks": part.joiner.held / most,
+        "quarantine": part.quarantine.share_used,
+        "users": users.nbytes / users.budget,
+    }
 
 
 def slice_values(catalog: Catalog) -> dict[str, SliceValues]:
@@ -87,6 +100,16 @@ def sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def table_bytes(partitions: Iterable[Partition], beside: Mapping[str, int]) -> dict[str, int]:
-    """Memory by table, as `TABLES` names them. Calls each partition once, since it adds up all its panes. `beside`: shared tables."""
-    tables = [part.table_bytes() for part in partitions]
+    """Memory by table, as `TABLES` names them, bytes; adds up all panes of the partitions. `beside`: shared tables."""
+    tables = [_bytes(part) for part in partitions]
     return {name: sum(one[name] for one in tables) + beside.get(name, 0) for name in TABLES}
+
+
+def _bytes(part: Partition) -> dict[str, int]:
+    return {
+        "join": part.joiner.nbytes + part.requests.nbytes + part.rows.auctions_nbytes,
+        "panes": part.scoreboard.nbytes,
+        "ledger": part.counted.nbytes + part.scoreboard.references.nbytes,
+        "users": part.scoreboard.users.nbytes,
+        "models": sum(learner.model.nbytes for learner in part.learners),
+    }

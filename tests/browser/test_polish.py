@@ -11,7 +11,7 @@ import pytest
 
 from streameval.compare.reading.reading import Role
 from streameval.events.batch import Series
-from streameval.loop.partition import BUDGETS, TABLES
+from streameval.loop.usage import BUDGETS, TABLES
 from streameval.results.snapshot import Snapshot
 from tests.browser.serving import Serving
 from tests.browser.test_answers import LIVE, showing

@@ -1,0 +1,68 @@
+"""The whole state of a partition, for a checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.events.codes import Codes
+from streameval.join.cold.segment import RowsFile
+from streameval.loop.partition import Partition
+
+
+def state_of(part: Partition) -> dict[str, Any]:
+    """The state between two batches, for `restore_state`: arrays, plain values, and calls that return more of them.
+
+    Mutable data is copied now, or by the counting thread in order; calls are made by the writing thread.
+    """
+    joiner, counted, counting = part.joiner, part.counted, part.background
+    return {
+        "shared": part.shared,
+        "leaps": part.quarantine.state(),
+        "joiner": joiner.state(scores_change=part.score_at == "label"),
+        "requests": part.requests.state(joiner.front, joiner.cold.base(joiner.front)),
+        "panes": part.panes.state(),
+        "arrivals": counted.arrivals.state(),
+        "joins": counted.joins.state(),
+        "late": counted.late.state(),
+        "counts": dict(part.counts),
+        **part.rows.state(),
+        "learners": [one.state() for one in part.learners],
+        "scoreboard": counting.call(part.scoreboard.state).result,
+        "ledger": counting.call(counted.ledger.state).result,
+        "gauc_marks": counted.gauc.marks(),
+        "gauc": counting.call(counted.gauc.state).result,
+    }
+
+
+def restore_state(
+    part: Partition,
+    state: Mapping[str, Any],
+    codes: Codes,
+    slice_rows: NDArray[np.int64],
+    files: Sequence[RowsFile] = (),
+) -> None:
+    """Restores what `state_of` returned, into a new partition (see `Scoreboard.restore`, `Joiner.restore`)."""
+    counted = part.counted
+    part.joiner.restore(state["joiner"], codes, files)
+    if "leaps" in state:
+        part.quarantine.restore(state["leaps"], codes)
+    else:  # an older checkpoint
+        part.quarantine.begin_at([int(newest) for newest in state["joiner"]["newest"]])
+    part.requests.restore(state["requests"])
+    part.panes.restore(state["panes"])
+    counted.arrivals.restore(state["arrivals"], codes.series)
+    counted.joins.restore(state.get("joins", []))  # missing from older checkpoints
+    if "late" in state:
+        counted.late.restore(state["late"])
+    part.counts.clear()
+    part.counts.update(state["counts"])
+    part.rows.restore(state, codes)
+    for one, saved in zip(part.learners, state["learners"], strict=True):
+        one.restore(saved)
+    part.scoreboard.restore(state["scoreboard"], codes, slice_rows, part.newest_event)
+    counted.ledger.restore(state["ledger"], codes)
+    counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)
