@@ -11,12 +11,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.counting.row_changes import RowChanges, now
 from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
@@ -31,6 +31,7 @@ class Panes:
     def __init__(self, row_cells: int) -> None:
         self.row_cells = row_cells
         self.total = np.zeros(0, np.int64)  # the window `all`, flat
+        self.changes = RowChanges(row_cells)  # of the total
         self._panes: dict[int, list[SparseVector]] = {}
         self._changed: set[int] = set()  # panes added to since `take_changed`
         self._unwritten: set[int] = set()  # panes added to since they were passed to the history
@@ -65,7 +66,9 @@ class Panes:
         if top > self.total.size:
             rows = max(-(-top // self.row_cells), self.total.size // self.row_cells * 5 // 4)
             self.total = grown(self.total, rows * self.row_cells)
+            self.changes.fit(self.total.size)
         delta.add_to(self.total)
+        self.changes.mark(delta.cells)
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
         self._changed.add(pane)
@@ -83,6 +86,7 @@ class Panes:
     def clear(self, row: int) -> None:
         """Removes a row that occurs in no pane from the run."""
         self.total[row * self.row_cells : (row + 1) * self.row_cells] = 0
+        self.changes.mark_row(row)
 
     def get(self, pane: int) -> SparseVector:
         """Returns the vector of a pane (zero if there is nothing in it)."""
@@ -188,6 +192,8 @@ class Panes:
         if total.cells.size:
             self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
             total.add_to(self.total)
+            self.changes.fit(self.total.size)
+            self.changes.mark_all()
         self._unwritten = set(state["unwritten"].tolist())
         self._changed = set(self._unwritten)  # panes written before are read from the history
         for number, vector in _unpack(state["panes"]):
@@ -251,9 +257,6 @@ def _unpack(packed: Mapping[str, NDArray[Any]]) -> Iterator[tuple[int, SparseVec
         yield number, SparseVector(cells, values[start:end].copy())
 
 
-_changes = count()
-
-
 class Window:
     """The sum of the panes in [start, end)."""
 
@@ -264,7 +267,8 @@ class Window:
         self.start = 0
         self.end = 0
         self.dense = np.zeros(0, np.int64)
-        self.change = next(_changes)  # a new number, unique among windows, whenever the sum has changed
+        self.change = now()  # a new number, unique among windows, whenever the sum has changed
+        self.changes = RowChanges(panes.row_cells)
 
     def move_to(self, end: int) -> NDArray[np.int64]:
         """Moves the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
@@ -273,6 +277,7 @@ class Window:
         is_disjoint = start >= self.end or end <= self.start or self.start == self.end  # no overlap
         if is_disjoint:
             self.dense[:] = 0
+            self.changes.mark_all()
             entering: list[int] = list(self._panes.between(start, end))
             leaving: list[int] = []
         else:
@@ -282,24 +287,29 @@ class Window:
             ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
         if is_disjoint or leaving or entering:
-            self.change = next(_changes)
+            self.change = now()
         for panes, sign in ((leaving, -1), (entering, 1)):
             for pane in panes:
                 for part in self._panes.parts(pane):
-                    part.add_to(self.dense, sign)
+                    self._add(part, sign)
         self.start, self.end = start, end
         return self.dense
 
     def follow(self, pane: int, delta: SparseVector) -> None:
         """Adds a change of a pane, if the window contains it."""
         if self.start <= pane < self.end:
-            self.change = next(_changes)
+            self.change = now()
             self._fit()
-            delta.add_to(self.dense)
+            self._add(delta)
+
+    def _add(self, part: SparseVector, sign: int = 1) -> None:
+        part.add_to(self.dense, sign)
+        self.changes.mark(part.cells)
 
     def _fit(self) -> None:
         if self.dense.size < self._panes.total.size:
             self.dense = grown(self.dense, self._panes.total.size)
+            self.changes.fit(self.dense.size)
 
 
 def grown(vector: NDArray[np.int64], size: int) -> NDArray[np.int64]:

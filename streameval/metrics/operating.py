@@ -15,6 +15,7 @@ from streameval.metrics.auc import partial_area, partial_variance, standardised,
 from streameval.metrics.metric import Column, Gauge, Metric, OfImpressions
 from streameval.metrics.view import Undefined, View
 from streameval.sketches.grid import bin_edges
+from streameval.sketches.layout import Layout
 
 
 def pauc(view: View) -> float | Undefined:
@@ -100,6 +101,13 @@ def _place(threshold: float, bits: int) -> tuple[int, bool, bool]:
     at = middle + 1 + int(np.searchsorted(edges[middle + 2 :], threshold, side="left"))
     # closed above: something may lie below. No score is above 1, so whatever a threshold of 1 selects is in the last bin
     return at, bool(threshold - edges[at] < edges[at + 1] - threshold or threshold == 1.0), False
+
+
+def first_selected(layout: Layout) -> int:
+    """The lowest bin that counts as selected."""
+    threshold = 0.5 if layout.options is None else layout.options.threshold
+    at, whole, exact = _place(threshold, layout.bits)
+    return at if whole or exact else at + 1
 
 
 _Of = Callable[[float, float], float | None]  # of clicks and non-clicks that are selected

@@ -48,6 +48,7 @@ _rows: list[Metric] = [
 ]
 _named = {metric.name: metric for metric in _rows}
 _sealed_by: list[str] = []
+_OURS = len(_rows)
 
 METRICS: Sequence[Metric] = _rows
 BY_K: Sequence[ByK] = (*lists.BY_CUT, *exposed_lists.EXPOSED_BY_CUT)  # their rows follow from `ranking.k`
@@ -63,6 +64,11 @@ def register(metric: Metric) -> None:
     _named[metric.name] = metric
     for known in (_judged, _asked, _shared):
         known.cache_clear()
+
+
+def has_others() -> bool:
+    """Whether any was added."""
+    return len(_rows) > _OURS
 
 
 def seal(by: str) -> None:

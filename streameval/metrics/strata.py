@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.metrics.errors import coarse
-from streameval.metrics.tables import WhenRead
 from streameval.metrics.view import View
+from streameval.metrics.when_read import WhenRead
 from streameval.sketches.exposed_lists import span_of, strata_ndcg
 from streameval.sketches.layout import Moments, UsedBins, read_tally
 from streameval.sketches.propensity import (

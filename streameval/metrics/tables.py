@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar, overload
 
 import numba
 import numpy as np
@@ -13,8 +12,6 @@ from numpy.typing import NDArray
 from streameval.sketches.accumulate import CLIP
 from streameval.sketches.grid import bin_edges
 from streameval.sketches.layout import BucketSums, Layout, UsedBins, used_bins
-
-_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +28,51 @@ class Bucket:
     prediction_error: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreCounts:
-    """The score histogram behind a result: bin i holds scores in [lower[i], upper[i]); only bins in use."""
+_Edges = NDArray[np.float64]
+_Counts = NDArray[np.int64]
 
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64]
-    negatives: NDArray[np.int64]
-    positives: NDArray[np.int64]
+
+class ScoreCounts:
+    """The score histogram behind a result: bin i holds scores in [lower[i], upper[i]); only bins in use, all arrays read-only."""
+
+    __slots__ = ("_columns", "_make")
+
+    def __init__(self, lower: _Edges, upper: _Edges, negatives: _Counts, positives: _Counts) -> None:
+        self._make: Callable[[], ScoreCounts] | None = None
+        self._columns: tuple[_Edges, _Edges, _Counts, _Counts] | None = (lower, upper, negatives, positives)
+
+    @classmethod
+    def when_read(cls, make: Callable[[], ScoreCounts]) -> ScoreCounts:
+        """One that is made when it is read."""
+        out = cls.__new__(cls)
+        out._make, out._columns = make, None
+        return out
+
+    @property
+    def lower(self) -> _Edges:
+        """Lower edges."""
+        return self._all()[0]
+
+    @property
+    def upper(self) -> _Edges:
+        """Upper edges."""
+        return self._all()[1]
+
+    @property
+    def negatives(self) -> _Counts:
+        """Non-clicks by bin."""
+        return self._all()[2]
+
+    @property
+    def positives(self) -> _Counts:
+        """Clicks by bin."""
+        return self._all()[3]
+
+    def _all(self) -> tuple[_Edges, _Edges, _Counts, _Counts]:
+        if self._columns is None:
+            assert self._make is not None
+            self._columns = self._make()._all()
+        return self._columns
 
 
 def make_bucket(lower: float, upper: float, impressions: int, clicks: int, pclick: float, log_loss: float) -> Bucket:
@@ -71,37 +105,6 @@ def counts_of(used: UsedBins, layout: Layout) -> ScoreCounts:
     for column in (counts.lower, counts.upper, counts.negatives, counts.positives):
         column.flags.writeable = False
     return counts
-
-
-class WhenRead(Sequence[_Row]):
-    """A table that is made when it is read: a snapshot has several for every result, and readers need few."""
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], tuple[_Row, ...]]) -> None:
-        self._make = make
-        self._made: tuple[_Row, ...] | None = None
-
-    def _rows(self) -> tuple[_Row, ...]:
-        if self._made is None:  # two readers at once make the same
-            self._made = self._make()
-        return self._made
-
-    def __len__(self) -> int:
-        return len(self._rows())
-
-    @overload
-    def __getitem__(self, at: int) -> _Row: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[_Row, ...]: ...
-    def __getitem__(self, at: int | slice) -> _Row | tuple[_Row, ...]:
-        return self._rows()[at]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._rows() == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._rows())
 
 
 def quantile_buckets(scores: ScoreCounts, count: int) -> tuple[Bucket, ...]:

@@ -19,10 +19,11 @@ from streameval.counting.scoreboard import Scoreboard
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.join.policy import FOREVER
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Ranked, UserMeans, View
+from streameval.metrics.view import Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
 from streameval.results.result import Result, Span, make_result
 from streameval.results.reuse import Reuse
+from streameval.results.slices import SliceResults, SliceSums
 from streameval.settings.measures import Auction
 from streameval.settings.units import format_duration
 from streameval.sketches.layout import Layout, Moments, Options, has_result
@@ -66,15 +67,14 @@ class Evaluator:
     ) -> None:
         """`pane` in ms, `windows` in panes."""
         self._catalog = catalog
-        self._slice_rows = slice_rows
         self._overall = options.overall
-        self._slice = options.slice
+        self._slices = SliceResults(catalog, slice_rows, options.slice, quantiles)
         self._quantiles = quantiles
         self._pane = pane
         self._windows = list(windows)
         self._reuse = Reuse()
         self._aucs = Aucs()
-        self._windows_summed: dict[tuple[int, bool], tuple[list[int], NDArray[np.int64]]] = {}  # as of which changes
+        self._windows_summed: dict[int, tuple[list[int], NDArray[np.int64]]] = {}  # as of which changes
 
     @property
     def nbytes(self) -> dict[str, int]:
@@ -111,40 +111,28 @@ class Evaluator:
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
-            vector = self._summed(boards, frame, False)
-            for code, series in enumerate(self._catalog.series):
-                row = _row(vector, [code], self._overall)
-                if row is not None:
-                    out.append(self._overall_result(boards, frame, span, code, series, row))
-        wholes = {(r.series, r.window): r for r in out}
+            vector = self._summed(boards, frame)
+            found = [
+                self._overall_result(boards, frame, span, code, series, row)
+                for code, series in enumerate(self._catalog.series)
+                if (row := _row_of(vector, code, self._overall)) is not None
+            ]
+            # by name, not by code: codes come in order of arrival, and the report must not depend on that
+            out += sorted(found, key=lambda result: result.series)
         if self._catalog.dimensions:
-            shown: dict[tuple[int, int, int], list[int]] = {}
+            self._slices.begin([SliceSums(board.slices.total, board.slices.changes) for board in boards])
             for frame, span in zip(frames, spans, strict=True):
-                vector = self._summed(boards, frame, True)
-                shown = shown or self._shown(vector)  # the first frame is the whole run
-                for (code, dimension, value), numbers in shown.items():
-                    row = _row(vector, numbers, self._slice)
-                    if row is not None:
-                        where = (self._catalog.dimensions[dimension], self._catalog.values[dimension][value])
-                        series = self._catalog.series[code]
-                        out.append(self._slice_result(series, span, where, row, wholes.get((series, frame.name))))
-        # by name, not by code: codes come in order of arrival, and the report must not depend on that
-        place = {frame.name: i for i, frame in enumerate(frames)}
-        out.sort(
-            key=lambda r: (
-                r.slice is not None,
-                place[r.window],
-                (r.series.model, r.series.version, r.series.source, r.series.objective),
-                r.slice or (),
-            )
-        )
+                wholes = {
+                    result.series: result for result in out if result.slice is None and result.window == frame.name
+                }
+                out += self._slices.of_window(span, [_slices(board, frame) for board in boards], wholes)
         return out
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
         """Replayed auctions, by window and model: what is read of the sums is copied."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
-            vector = self._summed([part.board for part in parts], frame, False)
+            vector = self._summed([part.board for part in parts], frame)
             known = {
                 series: row
                 for code, series in enumerate(self._catalog.series)
@@ -168,40 +156,19 @@ class Evaluator:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _shown(self, run: NDArray[np.int64]) -> dict[tuple[int, int, int], list[int]]:
-        """The slices that are shown, (series, dimension, value code), with their rows; `run`: the rows' sums over the run.
-
-        Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
-        others is in `__other__`. So it does not matter in which order values came, nor from which partition.
-        """
-        known = self._slice_rows.known()
-        shown: list[set[int]] = []
-        for dimension, names in enumerate(self._catalog.values):
-            size = dict.fromkeys(range(2, len(names)), 0)
-            if len(size) > self._catalog.max_values:
-                for number, _, of, value in known:
-                    if of == dimension and value in size and number * self._slice.size < run.size:
-                        size[value] += int(run[number * self._slice.size])
-            order = sorted(size, key=lambda value: (-size[value], names[value]))
-            shown.append({0, 1, *order[: self._catalog.max_values]})
-        out: dict[tuple[int, int, int], list[int]] = {}
-        for number, code, dimension, value in known:
-            out.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
-        return out
-
-    def _summed(self, boards: Sequence[Scoreboard], frame: Frame, slices: bool) -> NDArray[np.int64]:
-        """The sums of all partitions; read-only. Those of windows do not change between two panes."""
+    def _summed(self, boards: Sequence[Scoreboard], frame: Frame) -> NDArray[np.int64]:
+        """The sums of all partitions, without slices; read-only. Those of windows do not change between two panes."""
         if frame.index is None:
-            return self._sum([(board.slices if slices else board.overall).total for board in boards])
-        windows = [(board.slice_windows if slices else board.overall_windows)[frame.index] for board in boards]
+            return self._sum([board.overall.total for board in boards])
+        windows = [board.overall_windows[frame.index] for board in boards]
         vectors = [window.move_to(frame.end) for window in windows]
         if len(vectors) == 1:
             return vectors[0]
-        now, known = [window.change for window in windows], self._windows_summed.get((frame.index, slices))
+        now, known = [window.change for window in windows], self._windows_summed.get(frame.index)
         if known is None or known[0] != now:
             known = now, self._sum(vectors)
             if known[1].nbytes <= _MOST_KEPT:
-                self._windows_summed[frame.index, slices] = known
+                self._windows_summed[frame.index] = known
         return known[1]
 
     @staticmethod
@@ -236,18 +203,6 @@ class Evaluator:
         beside = (ranked, auc, means, sampled, error)
         return self._reuse.result((series, span.name), row, beside, span, make)
 
-    def _slice_result(
-        self, series: Series, span: Span, where: tuple[str, str], row: NDArray[np.int64], whole: Result | None
-    ) -> Result:
-        def make() -> Result:
-            view = View.of(row, self._slice, NOT_KEPT_FOR_SLICES)
-            return make_result(series, span, where, view, self._quantiles, whole=whole)
-
-        beside: tuple[object, ...] = ()
-        if whole is not None:
-            beside = (whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df, whole.sampled)
-        return self._reuse.result((series, span.name, where), row, beside, span, make)
-
     def _exact_auc(self, boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
         kept = [scores for board in boards if (scores := board.users.scores(code)) is not None]
         if not kept:
@@ -268,12 +223,11 @@ class Evaluator:
         return Span(frame.name, frame.start * self._pane, frame.end * self._pane, share, newest, unreliable)
 
 
-def _row(vector: NDArray[np.int64], numbers: Sequence[int], layout: Layout) -> NDArray[np.int64] | None:
-    """The sum of rows of a flat vector, of one the row itself: read-only; None when nothing was counted in them."""
-    rows = [row for number in numbers if (row := _row_of(vector, number, layout)) is not None]
-    if len(rows) < 2:
-        return rows[0] if rows else None
-    return sum(rows[1:], rows[0].copy())
+def _slices(board: Scoreboard, frame: Frame) -> SliceSums:
+    if frame.index is None:
+        return SliceSums(board.slices.total, board.slices.changes)
+    window = board.slice_windows[frame.index]
+    return SliceSums(window.move_to(frame.end), window.changes)
 
 
 def _row_of(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:

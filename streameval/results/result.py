@@ -9,12 +9,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streameval.events.batch import Series
 from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.registry import by_name, evaluate
 from streameval.metrics.strata import Stratum, read_strata, stratified
-from streameval.metrics.tables import Bucket, ScoreCounts, WhenRead, counts_of, fixed_buckets, quantile_buckets
+from streameval.metrics.tables import Bucket, ScoreCounts, counts_of, fixed_buckets, quantile_buckets
 from streameval.metrics.view import View
+from streameval.metrics.when_read import WhenRead
+from streameval.sketches.fixed import read_real
+from streameval.sketches.layout import (
+    BUCKETS,
+    CLICKS,
+    IMPRESSIONS,
+    SUM_ABSOLUTE,
+    SUM_LOG_LOSS,
+    SUM_PCLICK,
+    SUM_SQUARED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,25 +188,18 @@ def make_result(
         of_whole = Errors(whole.stderrs, whole.design_effects, whole.stderr_df, whole.gauc_stderr_df)
     errors = standard_errors(view, metrics, of_whole)
     scores = counts_of(view.used, view.layout)
-    unreliable = _unreliable(m.violations, span)
     return Result(
         series=series,
         window=span.name,
         slice=where,
-        totals=Totals(m.impressions, m.clicks, m.pclick, m.log_loss, m.squared, m.absolute),
+        totals=totals_of(view.vector),
         metrics=metrics,
         reasons=reasons,
         buckets=WhenRead(partial(fixed_buckets, view.buckets, view.layout.edges)),
         quantiles=WhenRead(partial(quantile_buckets, scores, quantiles)),
         scores=scores,
-        window_start=span.start,
-        window_end=span.end,
-        matured_share=span.matured_share,
         corrected=m.corrected,
-        newest_label=span.newest_label,
         violations=m.violations,
-        reliable=unreliable is None,
-        reliable_reason=unreliable,
         users_sampled=users_sampled,
         gauc_sampling_error=sampling_error,
         stderrs=errors.stderr,
@@ -204,21 +211,33 @@ def make_result(
         sampled=view.is_sampled or (whole is not None and whole.sampled),
         effective_impressions=view.effective_impressions,
         recalibrated=view.options.sampling.recalibrated(series.version),
+        **of_span(span, m.violations),
     )
+
+
+def totals_of(vector: NDArray[np.int64]) -> Totals:
+    """Those of a result with these sums, int64[layout.size]."""
+    cells = vector[:BUCKETS].tolist()
+    reals = (read_real(cells[at], cells[at + 1]) for at in (SUM_PCLICK, SUM_LOG_LOSS, SUM_SQUARED, SUM_ABSOLUTE))
+    return Totals(cells[IMPRESSIONS], cells[CLICKS], *reals)
+
+
+def of_span(span: Span, violations: int) -> dict[str, Any]:
+    """The fields of a result that follow from its span."""
+    unreliable = f"{violations} scores may have known their label" if violations else span.unreliable
+    return {
+        "window_start": span.start,
+        "window_end": span.end,
+        "matured_share": span.matured_share,
+        "newest_label": span.newest_label,
+        "reliable": unreliable is None,
+        "reliable_reason": unreliable,
+    }
 
 
 def moved(result: Result, span: Span) -> Result:
     """The same numbers, of another span of the same name."""
-    unreliable = _unreliable(result.violations, span)
-    return replace(
-        result,
-        window_start=span.start,
-        window_end=span.end,
-        matured_share=span.matured_share,
-        newest_label=span.newest_label,
-        reliable=unreliable is None,
-        reliable_reason=unreliable,
-    )
+    return replace(result, **of_span(span, result.violations))
 
 
 def undefined(results: Iterable[Result]) -> dict[str, int]:
@@ -230,7 +249,3 @@ def undefined(results: Iterable[Result]) -> dict[str, int]:
     for same in alike.values():
         counts.update({f"{name}:{why}": len(same) for name, why in same[0].items()})
     return dict(counts)
-
-
-def _unreliable(violations: int, span: Span) -> str | None:
-    return f"{violations} scores may have known their label" if violations else span.unreliable

@@ -1,8 +1,7 @@
-"""Reuses results of the last evaluation whose inputs have not changed.
+"""Reuses results of the last evaluation whose inputs have not changed; for those of slices see `slices`.
 
-A sliding window does not change until its next pane is complete, and only few of many slices get labels between two
-snapshots: the cost of a snapshot is proportional to what changed. The inputs of a result are compared, not guessed from
-the events; its sums, which take up to a megabyte, by a fingerprint of 256 bits.
+A sliding window does not change until its next pane is complete: the cost of a snapshot is proportional to what changed. The
+inputs of a result are compared, not guessed from the events; its sums, which take up to a megabyte, by a fingerprint of 256 bits.
 """
 
 from __future__ import annotations

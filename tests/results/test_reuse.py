@@ -77,6 +77,7 @@ def test_looking_again_and_again_shows_what_is_made_anew(seed: int) -> None:
         anew = readers[1].pipeline._evaluator
         anew._aucs = Aucs()
         anew._windows_summed.clear()
+        anew._slices._seen.clear()
         first, second = (readers_see(reader.pipeline).report() for reader in readers)
         assert not differences(first, second)
         yield from first["results"]
@@ -113,7 +114,7 @@ def test_only_what_has_changed_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         return len(made)
 
     first = take(range(3_000), "v1")
-    assert first > 3
+    assert first == 3  # by window; slices have their own test
     made.clear()
     readers_see(pipeline)
     assert not made, "nothing came"

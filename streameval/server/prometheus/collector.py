@@ -94,8 +94,7 @@ class SnapshotCollector(Collector):
         room = self._fit(sheet, room, deploy_samples(snapshot, gone))
         room = self._fit(sheet, room, comparison_samples(snapshot, gone))
         room = self._fit(sheet, room, ([*self._buckets(rs, snapshot, held)] for rs in overall.values()))
-        slices = sorted(sliced.values(), key=_most_first)
-        room = self._fit(sheet, room, ([*self._slices(rs, held)] for rs in slices))
+        room = self._fit_slices(sheet, room, sorted(sliced.values(), key=_most_first), held)
         room = self._fit(sheet, room, ([*_labelled(rs), *_stratified(rs)] for rs in overall.values()))
         room = self._fit(sheet, room, auction_samples(snapshot, gone))
         self._fit(sheet, room, map(_objective, of_objectives))
@@ -114,6 +113,28 @@ class SnapshotCollector(Collector):
             room -= len(group)
             for sample in group:
                 sheet.add(sample)
+        return 0 if full else room
+
+    def _fit_slices(
+        self,
+        sheet: _Sheet,
+        room: int,
+        groups: Iterable[list[Result]],
+        held: Mapping[tuple[object, ...], tuple[float, ...]],
+    ) -> int:
+        """As `_fit`. There may be thousands beyond the limit, and their numbers are not made to be left out."""
+        full = False
+        for results in groups:
+            names = [name for result in results for name in _names_of_slice(result)]
+            full = full or len(names) > room
+            if full:
+                for name in names:
+                    self._dropped[name] = self._dropped.get(name, 0) + 1
+                continue
+            before = sheet.size
+            for sample in self._slices(results, held):
+                sheet.add(sample)
+            room -= sheet.size - before
         return 0 if full else room
 
     def _overall(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
@@ -221,6 +242,23 @@ def _gauges(result: Result, prefix: str, gauges: Iterable[tuple[str, Gauge]], at
             yield prefix + gauge.name, labels, gauge.value(value)
         if gauge.stderr is not None and error is not None and math.isfinite(error):
             yield f"{prefix}{gauge.name}_stderr", labels, error
+
+
+def _names_of_slice(result: Result) -> Iterator[str]:
+    """The families of its samples, without their values."""
+    if result.window == "all":
+        yield from (
+            "slice_impressions_total",
+            "slice_clicks_total",
+            "slice_predicted_clicks_total",
+            "slice_log_loss_nats_total",
+        )
+    for metric, gauge in IN_SLICES:
+        if metric not in result.reasons:
+            yield f"slice_{gauge.name}"
+            if gauge.stderr is not None:
+                yield f"slice_{gauge.name}_stderr"
+    yield from ("slice_window_impressions", "slice_window_clicks")
 
 
 def _labelled(results: list[Result]) -> Iterator[Sample]:

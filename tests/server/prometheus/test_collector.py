@@ -9,8 +9,9 @@ import pytest
 
 from streameval.events.batch import Series
 from streameval.loop.reading import REPORTED_FATES
+from streameval.metrics.when_read import MappingWhenRead
 from streameval.results.publish import Publisher
-from streameval.results.result import Totals
+from streameval.results.result import Result, Totals
 from streameval.results.snapshot import CheckpointState, JoinHealth, PartitionState, empty_snapshot
 from streameval.server import create_app
 from streameval.server.prometheus.flow import FATES
@@ -196,6 +197,28 @@ def test_the_series_budget_holds_and_what_it_drops_is_counted(scrape, build, max
         assert {labels["slice_value"] for labels in got.labels(family)} == shown
     assert len(got.labels("auc")) == 5
     assert len(got.labels("bucket_clicks_total")) == 9
+
+
+def test_slices_beyond_the_budget_are_counted_without_making_their_numbers(scrape, build) -> None:
+    """With 64 versions and 200 values, a scrape would take seconds for what it leaves out."""
+    read = []
+
+    def lazily(result: Result) -> Result:
+        def make() -> dict[str, float | int | None]:
+            read.append(result.slice)
+            return dict(result.metrics)
+
+        return replace(result, metrics=MappingWhenRead(make))
+
+    overall = tuple(r for r in build.snapshot().results if r.slice is None)
+    results = overall + tuple(map(lazily, build.many_slices(2000)))
+    got = scrape(build.snapshot(results=results, comparisons=(), deploys=()), max_series=1000)
+    shown = {labels["slice_value"] for labels in got.labels("slice_impressions_total")}
+    assert {value for _, value in read} == shown
+    whole = scrape(build.snapshot(results=results[: len(overall) + 5], comparisons=(), deploys=()), max_series=10_000)
+    for family in ("streameval_slice_auc", "streameval_slice_auc_stderr", "streameval_slice_window_clicks"):
+        assert len(whole.labels(family.removeprefix("streameval_"))) == 5
+        assert got.get("series_dropped_total", family=family) == 2000 - len(shown)
 
 
 @pytest.mark.slow

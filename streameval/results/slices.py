@@ -1,0 +1,289 @@
+"""The results of slices. There may be tens of thousands, and readers want few: a look costs what its sums have changed, a number
+what reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.row_changes import RowChanges, now
+from streameval.counting.slice_rows import SliceRows
+from streameval.events.batch import Catalog, Series
+from streameval.metrics import registry
+from streameval.metrics.errors import Errors, standard_errors
+from streameval.metrics.operating import first_selected
+from streameval.metrics.tables import Bucket, ScoreCounts, counts_of, fixed_buckets, quantile_buckets
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, View
+from streameval.metrics.when_read import MappingWhenRead, WhenRead
+from streameval.results.result import Result, Span, Totals, of_span, totals_of
+from streameval.sketches.layout import CORRECTIONS, IMPRESSIONS, VIOLATIONS, Layout
+from streameval.sketches.sparse import SparseVector
+
+
+class SliceSums(NamedTuple):
+    """What one partition has counted of all slices in a window: flat, by row."""
+
+    vector: NDArray[np.int64]
+    changes: RowChanges
+
+
+class _Shown(NamedTuple):
+    """A slice of a series, and the rows whose sum it is."""
+
+    series: Series
+    where: tuple[str, str]
+    rows: tuple[int, ...]
+
+
+class _Whole(NamedTuple):
+    """What the result of a slice takes over from that of all slices together."""
+
+    errors: Errors | None
+    sampled: bool
+
+    @classmethod
+    def of(cls, result: Result | None) -> _Whole:
+        if result is None:
+            return cls(None, False)
+        errors = Errors(result.stderrs, result.design_effects, result.stderr_df, result.gauc_stderr_df)
+        return cls(errors, result.sampled)
+
+
+class _Numbers:
+    """The sums of a slice, and what follows from them when it is read."""
+
+    __slots__ = ("_errors", "_layout", "_metrics", "_quantiles", "sums", "whole")
+
+    def __init__(self, sums: SparseVector, layout: Layout, quantiles: int, whole: _Whole) -> None:
+        self.sums, self.whole = sums, whole
+        self._layout, self._quantiles = layout, quantiles
+        self._metrics: Mapping[str, float | int | None] | None = None
+        self._errors: Errors | None = None
+
+    def of(self, whole: _Whole) -> _Numbers:
+        """The same, where other numbers are those of all slices together."""
+        out = _Numbers(self.sums, self._layout, self._quantiles, whole)
+        out._metrics = self._metrics
+        return out
+
+    def view(self) -> View:
+        row = np.zeros(self._layout.size, np.int64)
+        self.sums.add_to(row)
+        return View.of(row, self._layout, NOT_KEPT_FOR_SLICES)
+
+    def metrics(self) -> Mapping[str, float | int | None]:
+        if self._metrics is None:  # two readers at once make the same
+            self._metrics = registry.evaluate(self.view())[0]
+        return self._metrics
+
+    def stderrs(self) -> Mapping[str, float | None]:
+        return self._made_errors().stderr
+
+    def design_effects(self) -> Mapping[str, float]:
+        return self._made_errors().design
+
+    def scores(self) -> ScoreCounts:
+        return counts_of(self.view().used, self._layout)
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        return fixed_buckets(self.view().buckets, self._layout.edges)
+
+    def quantiles(self) -> tuple[Bucket, ...]:
+        return quantile_buckets(self.scores(), self._quantiles)
+
+    def inherited(self) -> dict[str, Any]:
+        """The fields of a result that follow from that of all slices together, too."""
+        return {
+            "stderrs": MappingWhenRead(self.stderrs),
+            "design_effects": MappingWhenRead(self.design_effects),
+            "stderr_df": None if self.whole.errors is None else self.whole.errors.df,
+            "sampled": self.whole.sampled,
+        }
+
+    def _made_errors(self) -> Errors:
+        if self._errors is None:
+            self._errors = standard_errors(self.view(), self.metrics(), self.whole.errors)
+        return self._errors
+
+
+class _Made(NamedTuple):
+    result: Result
+    numbers: _Numbers
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A window as of the last look at it."""
+
+    of: list[RowChanges]
+    at: int  # see `row_changes.now`
+    span: Span
+    wholes: dict[Series, _Whole]
+    slices: list[_Made | None]  # by `_Shown`; None: nothing was counted
+    unknown: list[int] = field(default_factory=list)  # of which the last look knew nothing
+
+
+class SliceResults:
+    """Makes the results of all slices, and keeps them for the next look."""
+
+    def __init__(self, catalog: Catalog, slice_rows: SliceRows, layout: Layout, quantiles: int) -> None:
+        self._catalog, self._slice_rows = catalog, slice_rows
+        self._layout, self._quantiles = layout, quantiles
+        self._shown: list[_Shown] = []
+        self._first = np.zeros(0, np.int64)  # the first row of every one of them
+        self._several: list[int] = []  # those of several rows
+        self._by_series: dict[Series, list[int]] = {}
+        self._named: tuple[object, ...] = ()  # as of which names that is
+        self._seen: dict[str, _Seen] = {}
+        self._reasons: dict[tuple[bool, bool, bool], Mapping[str, str]] = {}
+
+    def begin(self, run: Sequence[SliceSums]) -> None:
+        """Begins a look; `run`: the sums over the whole run, which decide what is shown."""
+        values = self._catalog.values
+        crowded = any(len(names) - 2 > self._catalog.max_values for names in values)
+        named = (self._slice_rows.count, self._catalog.changes, tuple(map(len, values)))
+        if named == self._named and not crowded:
+            return
+        shown = self._show(run)
+        self._named = named
+        if shown == self._shown:
+            return
+        for seen in self._seen.values():
+            known = dict(zip(self._shown, seen.slices, strict=True))
+            seen.slices = [known.get(one) for one in shown]
+            seen.unknown = [at for at, one in enumerate(shown) if one not in known]
+        self._shown, self._by_series = shown, {}
+        self._first = np.array([one.rows[0] for one in shown], np.int64)
+        self._several = [at for at, one in enumerate(shown) if len(one.rows) > 1]
+        for at, one in enumerate(shown):
+            self._by_series.setdefault(one.series, []).append(at)
+
+    def of_window(self, span: Span, sums: Sequence[SliceSums], wholes: Mapping[Series, Result]) -> list[Result]:
+        """The results in one window, by series and slice. `wholes`: those of all slices together, by series."""
+        at, of = now(), [one.changes for one in sums]
+        inherited = {series: _Whole.of(wholes.get(series)) for series in self._by_series}
+        seen = self._seen.get(span.name)
+        if seen is None or len(seen.of) != len(of) or any(a is not b for a, b in zip(seen.of, of, strict=True)):
+            seen = self._seen[span.name] = _Seen(of, 0, span, inherited, [None] * len(self._shown))
+        changed = {*self._changed(sums, seen.at), *seen.unknown}
+        for number in changed:
+            one = self._shown[number]
+            seen.slices[number] = self._made(one, sums, span, inherited[one.series])
+        self._take_over(seen, span, inherited, changed)
+        seen.at, seen.span, seen.wholes, seen.unknown = at, span, inherited, []
+        return [one.result for one in seen.slices if one is not None]
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _show(self, run: Sequence[SliceSums]) -> list[_Shown]:
+        """Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
+        others is in `__other__`. So it does not matter in which order values came, nor from which partition.
+        """
+        known = self._slice_rows.known()
+        counted = [one.vector[IMPRESSIONS :: self._layout.size] for one in run]
+        shown: list[set[int]] = []
+        for dimension, names in enumerate(self._catalog.values):
+            size = dict.fromkeys(range(2, len(names)), 0)
+            if len(size) > self._catalog.max_values:
+                for number, _, of, value in known:
+                    if of == dimension and value in size:
+                        size[value] += sum(int(some[number]) for some in counted if number < some.size)
+            order = sorted(size, key=lambda value: (-size[value], names[value]))
+            shown.append({0, 1, *order[: self._catalog.max_values]})
+        rows: dict[tuple[int, int, int], list[int]] = {}
+        for number, code, dimension, value in known:
+            rows.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
+        found = [
+            _Shown(
+                self._catalog.series[code], (self._catalog.dimensions[of], self._catalog.values[of][value]), (*some,)
+            )
+            for (code, of, value), some in rows.items()
+        ]
+        # by name, not by code: codes come in order of arrival, and the report must not depend on that
+        return sorted(found)
+
+    def _changed(self, sums: Sequence[SliceSums], since: int) -> list[int]:
+        """The slices whose sums have changed since."""
+        rows = max((one.changes.last.size for one in sums), default=0)
+        new = np.zeros(max(rows, int(self._first.max(initial=-1)) + 1), np.bool_)
+        for one in sums:
+            new[: one.changes.last.size] |= one.changes.last > since
+        found = new[self._first]
+        for number in self._several:
+            found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
+        return np.flatnonzero(found).tolist()
+
+    def _made(self, one: _Shown, sums: Sequence[SliceSums], span: Span, whole: _Whole) -> _Made | None:
+        layout, size = self._layout, self._layout.size
+        rows = [some.vector[row * size : (row + 1) * size] for some in sums for row in one.rows]
+        rows = [row for row in rows if row.size and row[IMPRESSIONS]]
+        if not rows:
+            return None
+        row = rows[0] if len(rows) == 1 else np.sum(rows, axis=0)
+        totals, violations = totals_of(row), int(row[VIOLATIONS])
+        *kept, has_selected = _kept(row, layout.histogram, layout.bins, first_selected(layout))
+        numbers = _Numbers(SparseVector(*kept), layout, self._quantiles, whole)
+        result = Result(
+            series=one.series,
+            window=span.name,
+            slice=one.where,
+            totals=totals,
+            metrics=MappingWhenRead(numbers.metrics),
+            reasons=self._reasons_of(numbers, totals, has_selected),
+            buckets=WhenRead(numbers.buckets),
+            quantiles=WhenRead(numbers.quantiles),
+            scores=ScoreCounts.when_read(numbers.scores),
+            corrected=int(row[CORRECTIONS]),
+            violations=violations,
+            recalibrated=None if layout.options is None else layout.options.sampling.recalibrated(one.series.version),
+            **of_span(span, violations),
+            **numbers.inherited(),
+        )
+        return _Made(result, numbers)
+
+    def _take_over(self, seen: _Seen, span: Span, inherited: Mapping[Series, _Whole], made: Collection[int]) -> None:
+        """Of slices whose sums have not changed: what follows from the window, and from all slices together."""
+        for series, numbers in self._by_series.items():
+            whole = inherited[series]
+            is_same = seen.wholes.get(series) == whole
+            if is_same and seen.span == span:
+                continue
+            for number in numbers:
+                one = seen.slices[number]
+                if one is None or number in made:
+                    continue
+                more = of_span(span, one.result.violations)
+                under = one.numbers if is_same else one.numbers.of(whole)
+                if not is_same:
+                    more |= under.inherited()
+                seen.slices[number] = _Made(replace(one.result, **more), under)
+
+    def _reasons_of(self, numbers: _Numbers, totals: Totals, has_selected: bool) -> Mapping[str, str]:
+        """Why metrics have no value. Of ours that follows from which impressions there are at all; of others, from themselves."""
+        if registry.has_others():
+            return registry.evaluate(numbers.view())[1]
+        kind = totals.clicks == 0, totals.clicks == totals.impressions, has_selected
+        if kind not in self._reasons:
+            self._reasons[kind] = registry.evaluate(numbers.view())[1]
+        return self._reasons[kind]
+
+
+@numba.njit(cache=True, nogil=True)
+def _kept(
+    row: NDArray[np.int64], histogram: int, bins: int, lowest: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """The cells that are not 0, their values, and whether a bin from `lowest` on is among them."""
+    n = np.count_nonzero(row)
+    cells, values, k, has_any = np.empty(n, np.int64), np.empty(n, np.int64), 0, False
+    for cell in range(row.size):
+        if row[cell] != 0:
+            cells[k], values[k] = cell, row[cell]
+            k += 1
+            has_any |= cell >= histogram and (cell - histogram) % bins >= lowest
+    return cells, values, has_any

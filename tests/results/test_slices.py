@@ -1,0 +1,211 @@
+"""Slices cost what has changed and what is read, and say what results say that are made at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streameval.counting.row_changes import RowChanges, now
+from streameval.counting.windows import Panes
+from streameval.events.batch import Series
+from streameval.loop.pipeline import Pipeline
+from streameval.metrics import registry
+from streameval.metrics.metric import Metric
+from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Undefined, View
+from streameval.results import slices as slices_module
+from streameval.results.result import Result, Span, make_result
+from streameval.settings.tree import Settings
+from streameval.sketches.accumulate import sketched
+from streameval.sketches.layout import Layout, Options
+from streameval.sketches.sparse import SparseVector
+from streameval.sources.formats.decode import Decoder
+from streameval.testing import ManualClock, readers_see
+
+T0 = 1_700_000_000_000
+SERIES = Series("default", "v1", "logged")
+
+
+def pipeline(**changes: Any) -> Pipeline:
+    tree = {
+        "slices": {"dimensions": ["country", "device"], "max_values": 3},
+        "windows": {"pane": "1m", "sliding": ["2m", "5m"]},
+        "join": {"attribution_window": "10s", "allowed_lateness": "0s", "request_gap": "1s"},
+        **changes,
+    }
+    return Pipeline(Settings.model_validate(tree), ManualClock())
+
+
+def event(number: int, at: int, user: str, p: float, clicked: int, version: str, country: str, device: str) -> bytes:
+    return json.dumps(
+        {
+            "impression_id": f"i{number}-{user}", "ts": T0 + at, "user_id": user, "pclick": p, "clicked": clicked,
+            "model_version": version, "slices": {"country": country, "device": device},
+        }
+    ).encode()  # fmt: skip
+
+
+def take_events(pipe: Pipeline, values: list[bytes], partition: int = 0) -> None:
+    decoder = Decoder(pipe.catalog, clock=lambda: 1 << 62, max_future=0)
+    batch, refused = decoder.messages(
+        values, [0] * len(values), topic=("i", "i"), partition=partition, offsets=list(range(len(values))), format="json",
+        shared=True,
+    )  # fmt: skip
+    assert not refused
+    pipe.take(batch)
+
+
+def take(pipe: Pipeline, start: int, count: int, partition: int = 0, countries: int = 6) -> None:
+    luck = np.random.default_rng(start + 7 * partition)
+    values = [
+        event(
+            i, i * 1_000, f"u{partition}-{i % 11}", float(luck.random()), int(luck.random() < 0.3),
+            "v1" if i % 3 else "v2", f"c{int(luck.integers(countries) ** 1.5)}", "ab"[i % 2],
+        )
+        for i in range(start, start + count)
+    ]  # fmt: skip
+    take_events(pipe, values, partition)
+
+
+def sliced(results: tuple[Result, ...]) -> dict[tuple[Series, str, tuple[str, str]], Result]:
+    return {(r.series, r.window, r.slice): r for r in results if r.slice is not None}
+
+
+def at_once(pipe: Pipeline, results: tuple[Result, ...]) -> Iterator[tuple[Result, Result]]:
+    """Every slice, and the result of the same sums whose numbers are all made at once."""
+    evaluator = pipe._evaluator
+    layout = evaluator._slices._layout
+    wholes = {(r.series, r.window): r for r in results if r.slice is None}
+    boards = [part.scoreboard for part in pipe.partitions.values()]
+    rows = {(one.series, one.where): one.rows for one in evaluator._slices._shown}
+    windows = {"all": None, "2m": 0, "5m": 1}
+    for (series, window, where), found in sliced(results).items():
+        total = np.zeros(layout.size, np.int64)
+        for board in boards:
+            index = windows[window]
+            vector = board.slices.total if index is None else board.slice_windows[index].dense
+            for row in rows[series, where]:
+                part = vector[row * layout.size : (row + 1) * layout.size]
+                total[: part.size] += part
+        span = Span(window, found.window_start, found.window_end, found.matured_share, found.newest_label)
+        view = View.of(total, layout, NOT_KEPT_FOR_SLICES)
+        yield found, make_result(series, span, where, view, 20, whole=wholes.get((series, window)))
+
+
+def told(result: Result) -> dict[str, Any]:
+    scores = [getattr(result.scores, name).tolist() for name in ("lower", "upper", "negatives", "positives")]
+    return {**result.as_json(), "quantiles": list(result.quantiles), "scores": scores, "totals": result.totals}
+
+
+def test_they_have_the_numbers_of_results_made_at_once() -> None:
+    """Of two partitions, with a dimension that has more values than are shown, look after look."""
+    pipe = pipeline()
+    compared = 0
+    for start in range(0, 600, 60):
+        for partition in (0, 1):
+            take(pipe, start, 60, partition)
+        results = readers_see(pipe).results
+        for found, expected in at_once(pipe, results):
+            assert told(found) == told(expected)
+            compared += 1
+    assert compared > 200
+    assert any(r.slice == ("country", "__other__") for r in results)
+
+
+def test_only_those_that_have_changed_are_made() -> None:
+    pipe = pipeline(slices={"dimensions": ["country"]})
+    take(pipe, 0, 400, countries=4)
+    before = sliced(readers_see(pipe).results)
+    assert len(before) > 20
+    again = sliced(readers_see(pipe).results)
+    assert again.keys() == before.keys()
+    assert all(again[key] is before[key] for key in before)
+    take_events(pipe, [event(0, 400_000, "late", 0.5, 1, "v1", "c0", "a")])
+    take_events(pipe, [event(1, 500_000, "later", 0.5, 1, "v1", "c0", "a")])
+    after = sliced(readers_see(pipe).results)
+    changed = {key for key in before if after[key].totals is not before[key].totals and key[1] == "all"}
+    pending = {("v1", "v2")[i % 3 == 0] for i in range(390, 400)}  # whose labels became final with them
+    assert changed >= {(SERIES, "all", ("country", "c0"))}
+    assert {series.version for series, *_ in changed} <= {"v1", *pending}
+    assert len(changed) < sum(window == "all" for _, window, _ in before)
+
+
+def test_numbers_are_made_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[View] = []
+
+    def evaluated(view: View) -> Any:
+        made.append(view)
+        return evaluate(view)
+
+    evaluate = registry.evaluate
+    monkeypatch.setattr(registry, "evaluate", evaluated)
+    pipe = pipeline()
+    take(pipe, 0, 400)
+    found = list(sliced(readers_see(pipe).results).values())
+    assert len(made) <= 6 < len(found)  # one for every kind of what there is in a slice
+    made.clear()
+    first = found[0]
+    assert first.metrics["ctr"] == first.totals.clicks / first.totals.impressions
+    assert len(made) == 1
+    assert first.stderrs.keys() <= first.metrics.keys()
+    assert len(made) == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 0.1, 0.4999, 0.5, 0.5001, 0.9, 1.0]), st.booleans()), min_size=1, max_size=5
+    ),
+    st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]),
+)
+def test_why_a_metric_has_no_value_follows_from_what_is_there(
+    scores: list[tuple[float, bool]], threshold: float
+) -> None:
+    layout = Layout(7, (0.5,), options=Options((0.5,), threshold=threshold))
+    p, y = np.array([p for p, _ in scores]), np.array([c for _, c in scores], np.int8)
+    row = np.zeros(layout.size, np.int64)
+    sketched(layout, np.zeros(p.size, np.int32), p, y).add_to(row)
+    panes = Panes(layout.size)
+    panes.add(0, SparseVector.of_dense(row))
+    maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
+    one = slices_module._Shown(SERIES, ("country", "de"), (0,))
+    whole = slices_module._Whole(None, False)
+    made = maker._made(
+        one, [slices_module.SliceSums(panes.total, panes.changes)], Span("all", None, None, None, None), whole
+    )
+    assert made is not None
+    assert made.result.reasons == registry.evaluate(View.of(row, layout, NOT_KEPT_FOR_SLICES))[1]
+    assert made.result.totals.impressions == len(scores)
+
+
+def test_a_metric_of_somebody_elses_says_itself_why_it_has_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = Metric(
+        "odd", lambda view: view.moments.impressions if view.moments.impressions % 2 else Undefined("even"), "odd"
+    )
+    monkeypatch.setattr(registry, "_rows", [*registry._rows, odd])
+    registry._asked.cache_clear()
+    registry._shared.cache_clear()
+    try:
+        pipe = pipeline()
+        take(pipe, 0, 300)
+        found = list(sliced(readers_see(pipe).results).values())
+        assert {("odd" in r.reasons) for r in found} == {True, False}
+        assert all(("odd" in r.reasons) == (r.totals.impressions % 2 == 0) for r in found)
+    finally:
+        registry._asked.cache_clear()
+        registry._shared.cache_clear()
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=8, unique=True), max_size=6), st.integers(1, 9))
+def test_rows_with_a_changed_cell_are_those_that_changed(changes: list[list[int]], row_cells: int) -> None:
+    rows = RowChanges(row_cells)
+    rows.fit(-(-100 // row_cells) * row_cells)
+    since = now()
+    for cells in changes:
+        rows.mark(np.array(sorted(cells), np.int64))
+    assert set(np.flatnonzero(rows.last > since).tolist()) == {cell // row_cells for some in changes for cell in some}
+    assert not (rows.last > now()).any()
