@@ -29,7 +29,9 @@ from benchmarks import (  # noqa: E402  (after that choice)
     questions,
     ranking,
     record,
+    rivals,
     sampling,
+    scaling,
     serving,
     snapshot,
     stages,
@@ -40,6 +42,8 @@ from benchmarks.detection import command  # noqa: E402  (after that choice)
 ALL = {
     "pipeline": pipeline.main,
     "stages": stages.main,
+    "rivals": rivals.main,
+    "scaling": scaling.main,
     "memory": memory.main,
     "serving": serving.main,
     "snapshot": snapshot.main,
@@ -79,6 +83,8 @@ def main() -> None:
     for name in names:
         if name not in ALL:
             sys.exit(f"unknown benchmark {name!r}; there are {', '.join(ALL)}")
+    print(f"On {record.machine()}")
+    for name in names:
         print(f"\n== {name}")
         ALL[name]()
 

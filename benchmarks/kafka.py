@@ -1,22 +1,29 @@
-"""Kafka end to end (JSON, 8 features) against a loop that only reads and decodes the topic."""
+"""From Kafka to numbers (JSON, 8 features), with both clients: beside a plain loop of the same client that only counts messages.
+
+Rounds alternate. The limit is that plain loop, in the same round; `wire` is the share of bytes that a socket of this machine moves
+in the same time.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from benchmarks.events import Events
-from benchmarks.pipeline import settings
+from benchmarks.pipeline import middle, settings
 from streameval.app import make_decoder
 from streameval.events.batch import Batch
 from streameval.loop.pipeline import Pipeline
@@ -27,10 +34,14 @@ from streameval.sources.kafka.writer import KafkaWriter
 from streameval.testing import readers_see
 
 EVENTS = 1_000_000
+ROUNDS = 5
+CLIENTS = ("confluent", "kafka-python")
+_AT_ONCE = 10_000  # messages
+_WIRE = 1 << 30  # bytes
 
 
-def fill(address: str, impressions: str, clicks: str, events: Events) -> None:
-    """Writes the events as JSON, one object per message, to one partition."""
+def fill(address: str, impressions: str, clicks: str, events: Events) -> int:
+    """Writes the events as JSON, one object per message, to one partition; returns the bytes of all messages."""
     writer = KafkaWriter(address, {"compression.type": "lz4", "linger.ms": 50})
     writer.create_topics([impressions, clicks], 1)
     encode = msgspec.json.Encoder().encode
@@ -52,10 +63,11 @@ def fill(address: str, impressions: str, clicks: str, events: Events) -> None:
     taps = [encode({"impression_id": f"imp-{of[j]}", "ts": int(events.click_ts[j])}) for j in order]
     writer.write(clicks, [b"k"] * len(taps), taps, 0)
     writer.close()
+    return sum(map(len, values)) + sum(map(len, taps))
 
 
 def drain(tree: Settings, events: Events, full: bool) -> float:
-    """Impressions a second, from the first batch to the last."""
+    """Seconds from the first batch to the last; `full`: to the final report, and not only decoded."""
     pipeline = Pipeline(tree, time.time)
     tree = tree.model_copy(update={"kafka": tree.kafka.model_copy(update={"group_id": uuid.uuid4().hex})})
     source = KafkaSource(tree.kafka, make_decoder(tree, pipeline), JsonlDeadLetters(""), tree.batch.max_events)
@@ -77,7 +89,68 @@ def drain(tree: Settings, events: Events, full: bool) -> float:
             readers_see(pipeline, with_history=False)
     finally:
         source.close()
-    return events.n / (time.perf_counter() - begin)
+    return time.perf_counter() - begin
+
+
+def plain_confluent(address: str, topics: list[str], want: int) -> float:
+    """Seconds in which confluent-kafka's own consumer brings all messages."""
+    from confluent_kafka import Consumer
+
+    given: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "group.id": uuid.uuid4().hex,
+        "auto.offset.reset": "earliest",
+    }
+    consumer = Consumer(given)
+    consumer.subscribe(topics)
+    return _counted(lambda: len(consumer.consume(_AT_ONCE, 0.2)), want, consumer.close)
+
+
+def plain_python(address: str, topics: list[str], want: int) -> float:
+    """Seconds in which kafka-python's own consumer brings all messages."""
+    from kafka import KafkaConsumer
+
+    consumer = KafkaConsumer(
+        *topics, bootstrap_servers=address, group_id=uuid.uuid4().hex, auto_offset_reset="earliest"
+    )
+    return _counted(lambda: sum(map(len, consumer.poll(200, max_records=_AT_ONCE).values())), want, consumer.close)
+
+
+PLAIN: dict[str, Callable[[str, list[str], int], float]] = {"confluent": plain_confluent, "kafka-python": plain_python}
+
+
+def _counted(poll: Callable[[], int], want: int, close: Callable[[], object]) -> float:
+    done, begin = 0, 0.0
+    while done < want:
+        found = poll()
+        if found:
+            begin = begin or time.perf_counter()
+            done += found
+    end = time.perf_counter()
+    close()
+    return end - begin
+
+
+def wire() -> float:
+    """Bytes a second through a socket of this machine, from one thread to another."""
+    ours, theirs = socket.socketpair()
+    block = bytes(1 << 20)
+
+    def send() -> None:
+        for _ in range(_WIRE // len(block)):
+            ours.sendall(block)
+        ours.close()
+
+    sender = threading.Thread(target=send)
+    begin = time.perf_counter()
+    sender.start()
+    into = bytearray(1 << 20)
+    while theirs.recv_into(into):
+        pass
+    took = time.perf_counter() - begin
+    sender.join()
+    theirs.close()
+    return _WIRE / took
 
 
 @contextmanager
@@ -107,20 +180,44 @@ def main() -> None:
     with broker() as address:
         if address is None:
             return
-        events = Events(EVENTS)
+        events, limit = Events(EVENTS), wire()
         name = uuid.uuid4().hex[:8]
         topics = {"impressions_topic": f"i-{name}", "clicks_topic": f"c-{name}"}
-        fill(address, topics["impressions_topic"], topics["clicks_topic"], events)
-        kafka = {"bootstrap_servers": address, "start": "earliest", "dead_letter_topic": "", **topics}
-        tree = Settings.model_validate(
-            {**settings(True).model_dump(mode="json", exclude={"kafka", "files"}), "kafka": kafka}
-        )
-        drain(tree, events, True)
-        only = sorted(drain(tree, events, False) for _ in range(3))[1]
-        full = sorted(drain(tree, events, True) for _ in range(3))[1]
-        print("| what | impressions/s | share |")
-        print("|---|---|---|")
-        print(f"| drain + decode only | {only:,.0f} | 1 |")
+        nbytes = fill(address, topics["impressions_topic"], topics["clicks_topic"], events)
+        want = events.n + int(events.clicked.sum())
+
+        def tree(client: str, models: bool) -> Settings:
+            given = settings(models).model_dump(mode="json", exclude={"kafka", "files"})
+            kafka = {
+                "bootstrap_servers": address,
+                "client": client,
+                "start": "earliest",
+                "dead_letter_topic": "",
+                **topics,
+            }
+            return Settings.model_validate({**given, "kafka": kafka})
+
+        print(f"{want:,} messages, {nbytes / 1e6:.0f} MB, lz4, one partition; the wire moves {limit / 1e9:.1f} GB/s.\n")
         print(
-            f"| end to end: + join, FTRL, all sketches, 2 slice dimensions | {full:,.0f} | {full / only:.2f} (goal 0.5) |"
+            "| client: what | impressions/s | its rate of the plain loop's: median (least, most) | of the wire | goal |"
         )
+        print("|---|---|---|---|---|")
+        for client in CLIENTS:
+            with_ftrl, logged, plain = tree(client, True), tree(client, False), PLAIN[client]
+            measures: dict[str, tuple[Callable[[], float], str]] = {
+                "messages counted by a plain loop": (lambda: plain(address, [*topics.values()], want), ""),  # noqa: B023  (called within the round)
+                "read and decoded": (lambda: drain(with_ftrl, events, False), ""),  # noqa: B023
+                "to numbers, logged pClick": (lambda: drain(logged, events, True), "700,000"),  # noqa: B023
+                "to numbers, with ftrl": (lambda: drain(with_ftrl, events, True), "500,000"),  # noqa: B023
+            }
+            for measure, _ in measures.values():
+                measure()  # compiles, and has the broker's files in memory
+            rounds = [{what: measure() for what, (measure, _) in measures.items()} for _ in range(ROUNDS)]
+            first = next(iter(measures))
+            for what, (_, goal) in measures.items():
+                took = [one[what] for one in rounds]
+                ratios = sorted(one[first] / one[what] for one in rounds)
+                print(
+                    f"| {client}: {what} | {events.n / middle(took):,.0f} | {middle(ratios):.2f} ({ratios[0]:.2f}, {ratios[-1]:.2f}) | "
+                    f"{nbytes / middle(took) / limit:.1%} | {goal} |"
+                )

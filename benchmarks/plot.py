@@ -77,7 +77,7 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
     def y(value: float) -> float:
         return bottom - high * value / most
 
-    for tick in _ticks(most):
+    for tick in ticks(most):
         out.append(f'  <path d="M{LEFT} {y(tick):.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
         out.append(f'  <text x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
     for number, (date, commit) in enumerate(commits):
@@ -106,7 +106,7 @@ def _panel(panel: Panel, lines: dict[str, list[tuple[str, str, float]]], top: in
     return out
 
 
-def _ticks(most: float) -> list[float]:
+def ticks(most: float) -> list[float]:
     """A few round numbers from 0 to `most`."""
     step = next(s * 10.0**e for e in range(-3, 6) for s in (1, 2, 5) if most / (s * 10.0**e) <= 5)
     return [step * i for i in range(int(most / step) + 1)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks record NAME ...                    appends this commit's numbers to results.jsonl
     python -m benchmarks record --of COMMIT --of COMMIT NAME ...    those of other commits, by their own benchmarks, measured now
-    python -m benchmarks plot                               plots results.jsonl again: docs/pictures/speed.svg
+    python -m benchmarks plot                               plots results.jsonl again: docs/pictures/speed.svg and scaling.svg
 
 A line is one number, with its commit and date, the time and machine of the measurement, and its place in the table. Numbers of
 several runs of a commit are all kept. Only ratios to a rival in the same run can be compared between machines; these are plotted.
@@ -20,12 +20,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import curves
 from benchmarks.against import ROOT, run, tree_of
 from benchmarks.plot import draw
 from benchmarks.printed import Place
 
 RESULTS = Path(__file__).parent / "results.jsonl"
-PICTURE = ROOT / "docs" / "pictures" / "speed.svg"
+PICTURES = {"speed.svg": draw, "scaling.svg": curves.draw}  # in docs/pictures
 
 
 def machine() -> str:
@@ -71,8 +72,10 @@ def keep(some: Iterable[dict[str, Any]], path: Path = RESULTS) -> None:
 
 def plot() -> None:
     """Plots all stored lines."""
-    PICTURE.write_text(draw(read()))
-    print(f"{PICTURE.relative_to(ROOT)}: drawn")
+    for name, drawing in PICTURES.items():
+        path = ROOT / "docs" / "pictures" / name
+        path.write_text(drawing(read()))
+        print(f"{path.relative_to(ROOT)}: drawn")
 
 
 def main(arguments: Sequence[str]) -> None:

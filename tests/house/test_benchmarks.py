@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import errors, plot, record
+from benchmarks import curves, errors, plot, record
 from benchmarks.against import compared, run, tree_of
 from benchmarks.printed import Place, numbers
 
@@ -81,6 +81,21 @@ def test_what_is_kept_of_a_commit_is_read_back_and_drawn(tmp_path: Path) -> None
     assert "22" in words
     assert clean["commit"][:7] in words
     assert "99" not in words
+
+
+def test_how_cost_grows_is_drawn_of_the_last_commit() -> None:
+    row = {"benchmark": "scaling", "column": curves.COLUMN}
+    kept = [
+        {**row, "commit": commit, "row": f"{what}: {size:,}", "value": value}
+        for commit, what, size, value in (
+            ("old", "users", 1_000, 1.0), ("new", "users", 1_000, 300.0), ("new", "users", 1_000, 340.0),
+            ("new", "users", 1_000, 310.0), ("new", "users", 100_000, 400.0), ("new", "slice values", 20, 500.0),
+        )
+    ]  # fmt: skip
+    assert curves.curves(kept) == {"users": [(1_000, 310.0), (100_000, 400.0)], "slice values": [(20, 500.0)]}
+    words = [text.text for text in ElementTree.fromstring(curves.draw(kept)).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"users: ns a score", "310", "1 k", "100 k", "slice values: ns a score"} <= set(words)
+    assert curves.draw([])
 
 
 def test_every_benchmark_can_be_imported() -> None:
