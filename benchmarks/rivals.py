@@ -26,9 +26,9 @@ from benchmarks.pipeline import middle
 
 ROWS = 10_000_000
 STREAMED = 2_000_000
-ONE_BY_ONE = 100_000  # for rivals that take a row at a time
+FEW = 100_000  # for rivals that take a row at a time, or compare each with every threshold
 BATCH = 10_000
-ROUNDS = 5
+ROUNDS = 3
 GROUPS = ["version", "country"]
 
 
@@ -178,7 +178,7 @@ def _torch(stream: Stream) -> Iterator[tuple[Any, Any]]:
     import torch
 
     for p, y in stream:
-        yield torch.from_numpy(p), torch.from_numpy(y)
+        yield torch.from_numpy(p.copy()), torch.from_numpy(y.copy())  # which may be written to
 
 
 def stream_by_torcheval(stream: Stream) -> Numbers:
@@ -246,6 +246,19 @@ def compare(
         )
 
 
+def _mean_of_groups(whole: pa.Table) -> Numbers:
+    """Exact, by scikit-learn."""
+    p, y = whole["pclick"].to_numpy(), whole["clicked"].to_numpy()
+    version, country = (np.asarray(whole[name].combine_chunks().indices) for name in GROUPS)
+    group = version * 20 + country
+    found = [
+        (sk.roc_auc_score(y[mine], p[mine]), sk.log_loss(y[mine], p[mine]))
+        for g in range(40)
+        if (mine := group == g).any()
+    ]
+    return Numbers(*np.mean(found, axis=0).tolist())
+
+
 def _timed(measure: Callable[[Any], Numbers], given: Any) -> tuple[float, Numbers]:
     begin = time.perf_counter()
     found = measure(given)
@@ -279,7 +292,7 @@ def main() -> None:
             Rival("Polars", "polars", groups_by_polars, ROWS),
             Rival("DuckDB", "duckdb", groups_by_duckdb, ROWS),
         ]
-        mean = groups_by_ours(grouped)
+        mean = _mean_of_groups(whole)
         compare("its 2 versions in 20 countries", groups_by_ours, lambda _: grouped, of_groups, lambda _: mean)
 
     def stream(rows: int) -> Stream:
@@ -287,7 +300,7 @@ def main() -> None:
 
     of_stream = [
         Rival("torcheval", "torcheval", stream_by_torcheval, STREAMED, exact=False),
-        Rival("torchmetrics, 1,000 thresholds", "torchmetrics", stream_by_torchmetrics, STREAMED, exact=False),
-        Rival("River", "river", stream_by_river, ONE_BY_ONE, exact=False),
+        Rival("torchmetrics, 1,000 thresholds", "torchmetrics", stream_by_torchmetrics, FEW, exact=False),
+        Rival("River", "river", stream_by_river, FEW, exact=False),
     ]
     compare(f"a stream in batches of {BATCH:,}", stream_by_ours, stream, of_stream, right)
