@@ -1,12 +1,12 @@
-"""The results of slices. There may be tens of thousands, and readers want few: a look costs what its sums have changed, a number
-what reads it.
+"""The results of slices. There may be tens of thousands, and readers want few: a look costs what its sums have changed, and
+numbers are made when somebody reads them, or at once while somebody does so again and again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -16,12 +16,11 @@ from streameval.counting.row_changes import RowChanges, now
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
-from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.operating import first_selected
-from streameval.metrics.tables import Bucket, ScoreCounts, counts_of, fixed_buckets, quantile_buckets
-from streameval.metrics.view import NOT_KEPT_FOR_SLICES, View
+from streameval.metrics.tables import ScoreCounts
 from streameval.metrics.when_read import MappingWhenRead, WhenRead
 from streameval.results.result import Result, Span, Totals, of_span, totals_of
+from streameval.results.slice_numbers import OfAllSlices, SliceNumbers
 from streameval.sketches.layout import CORRECTIONS, IMPRESSIONS, VIOLATIONS, Layout
 from streameval.sketches.sparse import SparseVector
 
@@ -41,80 +40,9 @@ class _Shown(NamedTuple):
     rows: tuple[int, ...]
 
 
-class _Whole(NamedTuple):
-    """What the result of a slice takes over from that of all slices together."""
-
-    errors: Errors | None
-    sampled: bool
-
-    @classmethod
-    def of(cls, result: Result | None) -> _Whole:
-        if result is None:
-            return cls(None, False)
-        errors = Errors(result.stderrs, result.design_effects, result.stderr_df, result.gauc_stderr_df)
-        return cls(errors, result.sampled)
-
-
-class _Numbers:
-    """The sums of a slice, and what follows from them when it is read."""
-
-    __slots__ = ("_errors", "_layout", "_metrics", "_quantiles", "sums", "whole")
-
-    def __init__(self, sums: SparseVector, layout: Layout, quantiles: int, whole: _Whole) -> None:
-        self.sums, self.whole = sums, whole
-        self._layout, self._quantiles = layout, quantiles
-        self._metrics: Mapping[str, float | int | None] | None = None
-        self._errors: Errors | None = None
-
-    def of(self, whole: _Whole) -> _Numbers:
-        """The same, where other numbers are those of all slices together."""
-        out = _Numbers(self.sums, self._layout, self._quantiles, whole)
-        out._metrics = self._metrics
-        return out
-
-    def view(self) -> View:
-        row = np.zeros(self._layout.size, np.int64)
-        self.sums.add_to(row)
-        return View.of(row, self._layout, NOT_KEPT_FOR_SLICES)
-
-    def metrics(self) -> Mapping[str, float | int | None]:
-        if self._metrics is None:  # two readers at once make the same
-            self._metrics = registry.evaluate(self.view())[0]
-        return self._metrics
-
-    def stderrs(self) -> Mapping[str, float | None]:
-        return self._made_errors().stderr
-
-    def design_effects(self) -> Mapping[str, float]:
-        return self._made_errors().design
-
-    def scores(self) -> ScoreCounts:
-        return counts_of(self.view().used, self._layout)
-
-    def buckets(self) -> tuple[Bucket, ...]:
-        return fixed_buckets(self.view().buckets, self._layout.edges)
-
-    def quantiles(self) -> tuple[Bucket, ...]:
-        return quantile_buckets(self.scores(), self._quantiles)
-
-    def inherited(self) -> dict[str, Any]:
-        """The fields of a result that follow from that of all slices together, too."""
-        return {
-            "stderrs": MappingWhenRead(self.stderrs),
-            "design_effects": MappingWhenRead(self.design_effects),
-            "stderr_df": None if self.whole.errors is None else self.whole.errors.df,
-            "sampled": self.whole.sampled,
-        }
-
-    def _made_errors(self) -> Errors:
-        if self._errors is None:
-            self._errors = standard_errors(self.view(), self.metrics(), self.whole.errors)
-        return self._errors
-
-
 class _Made(NamedTuple):
     result: Result
-    numbers: _Numbers
+    numbers: SliceNumbers
 
 
 @dataclass(slots=True)
@@ -124,7 +52,7 @@ class _Seen:
     of: list[RowChanges]
     at: int  # see `row_changes.now`
     span: Span
-    wholes: dict[Series, _Whole]
+    wholes: dict[Series, OfAllSlices]
     slices: list[_Made | None]  # by `_Shown`; None: nothing was counted
     unknown: list[int] = field(default_factory=list)  # of which the last look knew nothing
 
@@ -167,14 +95,14 @@ class SliceResults:
     def of_window(self, span: Span, sums: Sequence[SliceSums], wholes: Mapping[Series, Result]) -> list[Result]:
         """The results in one window, by series and slice. `wholes`: those of all slices together, by series."""
         at, of = now(), [one.changes for one in sums]
-        inherited = {series: _Whole.of(wholes.get(series)) for series in self._by_series}
+        inherited = {series: OfAllSlices.of(wholes.get(series)) for series in self._by_series}
         seen = self._seen.get(span.name)
         if seen is None or len(seen.of) != len(of) or any(a is not b for a, b in zip(seen.of, of, strict=True)):
             seen = self._seen[span.name] = _Seen(of, 0, span, inherited, [None] * len(self._shown))
         changed = {*self._changed(sums, seen.at), *seen.unknown}
         for number in changed:
             one = self._shown[number]
-            seen.slices[number] = self._made(one, sums, span, inherited[one.series])
+            seen.slices[number] = self._made(one, sums, span, inherited[one.series], seen.slices[number])
         self._take_over(seen, span, inherited, changed)
         seen.at, seen.span, seen.wholes, seen.unknown = at, span, inherited, []
         return [one.result for one in seen.slices if one is not None]
@@ -219,7 +147,9 @@ class SliceResults:
             found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
         return np.flatnonzero(found).tolist()
 
-    def _made(self, one: _Shown, sums: Sequence[SliceSums], span: Span, whole: _Whole) -> _Made | None:
+    def _made(
+        self, one: _Shown, sums: Sequence[SliceSums], span: Span, whole: OfAllSlices, before: _Made | None = None
+    ) -> _Made | None:
         layout, size = self._layout, self._layout.size
         rows = [some.vector[row * size : (row + 1) * size] for some in sums for row in one.rows]
         rows = [row for row in rows if row.size and row[IMPRESSIONS]]
@@ -228,7 +158,8 @@ class SliceResults:
         row = rows[0] if len(rows) == 1 else np.sum(rows, axis=0)
         totals, violations = totals_of(row), int(row[VIOLATIONS])
         *kept, has_selected = _kept(row, layout.histogram, layout.bins, first_selected(layout))
-        numbers = _Numbers(SparseVector(*kept), layout, self._quantiles, whole)
+        known = None if before is None else before.numbers
+        numbers = SliceNumbers(SparseVector(*kept), layout, self._quantiles, whole, known)
         result = Result(
             series=one.series,
             window=span.name,
@@ -247,7 +178,9 @@ class SliceResults:
         )
         return _Made(result, numbers)
 
-    def _take_over(self, seen: _Seen, span: Span, inherited: Mapping[Series, _Whole], made: Collection[int]) -> None:
+    def _take_over(
+        self, seen: _Seen, span: Span, inherited: Mapping[Series, OfAllSlices], made: Collection[int]
+    ) -> None:
         """Of slices whose sums have not changed: what follows from the window, and from all slices together."""
         for series, numbers in self._by_series.items():
             whole = inherited[series]
@@ -259,12 +192,13 @@ class SliceResults:
                 if one is None or number in made:
                     continue
                 more = of_span(span, one.result.violations)
-                under = one.numbers if is_same else one.numbers.of(whole)
+                known = one.numbers
                 if not is_same:
-                    more |= under.inherited()
-                seen.slices[number] = _Made(replace(one.result, **more), under)
+                    known = SliceNumbers(known.sums, self._layout, self._quantiles, whole, known)
+                    more |= known.inherited()
+                seen.slices[number] = _Made(replace(one.result, **more), known)
 
-    def _reasons_of(self, numbers: _Numbers, totals: Totals, has_selected: bool) -> Mapping[str, str]:
+    def _reasons_of(self, numbers: SliceNumbers, totals: Totals, has_selected: bool) -> Mapping[str, str]:
         """Why metrics have no value. Of ours that follows from which impressions there are at all; of others, from themselves."""
         if registry.has_others():
             return registry.evaluate(numbers.view())[1]

@@ -18,8 +18,10 @@ from streameval.loop.pipeline import Pipeline
 from streameval.metrics import registry
 from streameval.metrics.metric import Metric
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Undefined, View
+from streameval.results import slice_numbers
 from streameval.results import slices as slices_module
 from streameval.results.result import Result, Span, make_result
+from streameval.results.slice_numbers import OfAllSlices
 from streameval.settings.tree import Settings
 from streameval.sketches.accumulate import sketched
 from streameval.sketches.layout import Layout, Options
@@ -156,6 +158,39 @@ def test_numbers_are_made_when_they_are_read(monkeypatch: pytest.MonkeyPatch) ->
     assert len(made) == 1
 
 
+def test_numbers_that_are_read_again_and_again_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape need not wait for them."""
+    pipe = pipeline()
+    take(pipe, 0, 300)
+    before = sliced(readers_see(pipe).results)
+    key = (Series("default", "v1", "logged"), "all", ("device", "a"))
+    assert before[key].metrics["auc"] is not None
+    take(pipe, 300, 100)
+    made: list[View] = []
+
+    def evaluated(view: View) -> Any:
+        made.append(view)
+        return evaluate(view)
+
+    evaluate = registry.evaluate
+    monkeypatch.setattr(registry, "evaluate", evaluated)
+    after = sliced(readers_see(pipe).results)
+    assert after[key].totals is not before[key].totals
+    kinds = len(made)
+    assert after[key].stderrs["auc"] is not None
+    assert after[key].metrics["auc"] != before[key].metrics["auc"]
+    assert len(made) == kinds
+    assert after[*key[:2], ("device", "b")].metrics["auc"] is not None
+    assert len(made) == kinds + 1
+    monkeypatch.setattr(slice_numbers, "READ_FOR", 0.0)
+    take(pipe, 400, 100)
+    made.clear()
+    found = sliced(readers_see(pipe).results)[key]
+    kinds = len(made)
+    assert found.metrics["auc"] is not None
+    assert len(made) == kinds + 1
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from([0.0, 0.1, 0.4999, 0.5, 0.5001, 0.9, 1.0]), st.booleans()), min_size=1, max_size=5
@@ -173,7 +208,7 @@ def test_why_a_metric_has_no_value_follows_from_what_is_there(
     panes.add(0, SparseVector.of_dense(row))
     maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
     one = slices_module._Shown(SERIES, ("country", "de"), (0,))
-    whole = slices_module._Whole(None, False)
+    whole = OfAllSlices(None, False)
     made = maker._made(
         one, [slices_module.SliceSums(panes.total, panes.changes)], Span("all", None, None, None, None), whole
     )
