@@ -12,6 +12,7 @@ import pytest
 from streameval.compare.reading.reading import CalibrationBucket, Comparison, Finding
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
+from streameval.metrics.tables import ScoreCounts
 from tests.browser.serving import Serving
 from tests.browser.watching import Watched, ask, until
 from tests.comparisons import NOON, comparison, reading
@@ -122,7 +123,8 @@ def test_score_charts_have_one_scale_and_no_axis_says_the_same_twice(shown, watc
     build = Build()
     tiny = build.result(Series("default", "v2", "logged"), "all", seed=5)
     assert tiny.scores is not None
-    scores = replace(tiny.scores, lower=tiny.scores.lower / 5e4, upper=tiny.scores.upper / 5e4)
+    s = tiny.scores
+    scores = ScoreCounts(s.lower / 5e4, s.upper / 5e4, s.negatives, s.positives)
     quantiles = tuple(
         replace(b, lower=b.lower / 5e4, upper=b.upper / 5e4, mean_pclick=(b.mean_pclick or 0) / 5e4)
         for b in tiny.quantiles
