@@ -70,7 +70,7 @@ def pipeline_of(world: World) -> Pipeline:
     pipeline = Pipeline(
         Settings.model_validate(
             {
-                "join": {"correction_horizon": "1h", "attribution_window": "10m"},
+                "join": {"correction_horizon": "1h", "attribution_window": "1m"},
                 "slices": {"dimensions": ["country"], "max_values": max(world.values, 20)},
             }
         ),
@@ -137,6 +137,7 @@ def run(world: World) -> Run:
         if counted >= 10_000_000:
             counted = 0
             readers_see(pipeline, with_history=False)
+    pipeline.finish()  # or the last labels would cost nothing
     pipeline.history_rows([])  # waits until everything is counted
     now = time.process_time()
     snapshot = readers_see(pipeline, with_history=False)
