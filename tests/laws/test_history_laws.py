@@ -61,7 +61,7 @@ def database() -> Iterator[tuple[HistoryWriter, Path]]:
 def plain(result: Result) -> dict[str, object]:
     """A result to compare, arrays as lists."""
     out = asdict(result)
-    out["scores"] = [column.tolist() for column in out["scores"].values()]
+    out["scores"] = [getattr(result.scores, name).tolist() for name in ("lower", "upper", "negatives", "positives")]
     return out
 
 
