@@ -119,12 +119,11 @@ class Evaluator:
             ]
             # by name, not by code: codes come in order of arrival, and the report must not depend on that
             out += sorted(found, key=lambda result: result.series)
+        overall = tuple(out)
         if self._catalog.dimensions:
             self._slices.begin([SliceSums(board.slices.total, board.slices.changes) for board in boards])
             for frame, span in zip(frames, spans, strict=True):
-                wholes = {
-                    result.series: result for result in out if result.slice is None and result.window == frame.name
-                }
+                wholes = {result.series: result for result in overall if result.window == frame.name}
                 out += self._slices.of_window(span, [_slices(board, frame) for board in boards], wholes)
         return out
 

@@ -137,15 +137,21 @@ def test_only_those_that_have_changed_are_made() -> None:
     assert len(changed) < sum(window == "all" for _, window, _ in before)
 
 
-def test_numbers_are_made_when_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[View] = []
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[View]:
+    """What metrics are made of, as it happens."""
+    out: list[View] = []
 
     def evaluated(view: View) -> Any:
-        made.append(view)
+        out.append(view)
         return evaluate(view)
 
     evaluate = registry.evaluate
     monkeypatch.setattr(registry, "evaluate", evaluated)
+    return out
+
+
+def test_numbers_are_made_when_they_are_read(made: list[View]) -> None:
     pipe = pipeline()
     take(pipe, 0, 400)
     found = list(sliced(readers_see(pipe).results).values())
@@ -158,7 +164,9 @@ def test_numbers_are_made_when_they_are_read(monkeypatch: pytest.MonkeyPatch) ->
     assert len(made) == 1
 
 
-def test_numbers_that_are_read_again_and_again_are_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_read_again_and_again_are_made_at_once(
+    made: list[View], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A scrape need not wait for them."""
     pipe = pipeline()
     take(pipe, 0, 300)
@@ -166,14 +174,7 @@ def test_numbers_that_are_read_again_and_again_are_made_at_once(monkeypatch: pyt
     key = (Series("default", "v1", "logged"), "all", ("device", "a"))
     assert before[key].metrics["auc"] is not None
     take(pipe, 300, 100)
-    made: list[View] = []
-
-    def evaluated(view: View) -> Any:
-        made.append(view)
-        return evaluate(view)
-
-    evaluate = registry.evaluate
-    monkeypatch.setattr(registry, "evaluate", evaluated)
+    made.clear()
     after = sliced(readers_see(pipe).results)
     assert after[key].totals is not before[key].totals
     kinds = len(made)
