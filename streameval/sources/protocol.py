@@ -116,7 +116,7 @@ class Source(ABC):
 
     @abstractmethod
     def poll(self, timeout: float) -> list[Batch]:
-        """Returns batches that are ready, at most one per partition, each with at most about `batch.max_events` events.
+        """Returns batches that are ready, those of a partition in order, each with at most about `batch.max_events` events.
 
         Waits up to `timeout` seconds for the first one; an empty list means that nothing came. Dead letters are written
         to the sink before the batch that counts them is returned. Raises SourceError if it cannot continue.

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -138,7 +139,9 @@ def main(client: str, address: str, group: str, impressions: str, clicks: str, s
         before = len(keeper.calls)
         batches = source.poll(0.2)
         keeper.deliver(batches)
-        counted = {batch.partition: len(batch) for batch in batches}
+        counted: Counter[int] = Counter()
+        for batch in batches:
+            counted[batch.partition] += len(batch)
         lag = sum(source.lag().values())
         print(json.dumps({"calls": keeper.calls[before:], "counted": counted, "lag": lag, "rss_mb": resident_mb()}))
         sys.stdout.flush()

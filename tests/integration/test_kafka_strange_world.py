@@ -156,7 +156,11 @@ def test_a_monitor_that_is_killed_twice_goes_on_to_the_same_end(
     shown, clicked = topics.topics
     kafka = lab.settings(impressions_topic=shown, clicks_topic=clicked, client_options=static)
     store = tmp_path / "store"
-    settings = configure(STRANGE, False, store, kafka)
+    # nobody is silent on purpose; on a slow machine a partition would be while the others are read or the monitor starts
+    patient = replace(
+        STRANGE, settings={**STRANGE.settings, "join": {**STRANGE.settings["join"], "idle_timeout": "1h"}}
+    )
+    settings = configure(patient, False, store, kafka)
     served = settings.model_copy(update={"server": Server(port=0, snapshot_interval="500ms")})
     worker = Killed(topics, tmp_path / "worker", store, settings=served)
     worker.start()

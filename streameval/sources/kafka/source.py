@@ -57,16 +57,16 @@ _Decoded = tuple[Batch, Sequence[DeadLetter]]
 
 @dataclass(slots=True)
 class _Polled:
-    """The messages of one poll, with a batch for each partition."""
+    """The messages of one poll, and its batches."""
 
     runs: list[MessageRun]
     decoding: list[Future[_Decoded]]
 
 
 class KafkaSource(Source):
-    """Batches from Kafka, one per partition and poll.
+    """Batches from Kafka: of every poll, the messages of one partition after those of another.
 
-    Each poll takes as many messages as contain about `max_events` events, judging by the last ones.
+    A batch has as many messages as contain about `max_events` events, judging by the last ones; see `Budget`.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class KafkaSource(Source):
         for number in range(most):
             wanted = self._budget.messages
             runs = self._read(0.0 if number else timeout, wanted)
-            decoding = [self._decoding.submit(self._decode, *ours) for ours in self._by_partition(runs)]
+            decoding = [self._decoding.submit(self._decode, *ours) for ours in self._batches(runs)]
             self._polled.append(_Polled(runs, decoding))
             self._hand_over(all_but=1)
             self._pace()
@@ -225,14 +225,18 @@ class KafkaSource(Source):
             self._watch.say_unread()
         return full
 
-    def _by_partition(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
-        """Groups the messages of a poll: (partition, its runs, where reading had begun before them)."""
+    def _batches(self, runs: Sequence[MessageRun]) -> list[tuple[int, list[MessageRun], list[Beginning]]]:
+        """Divides the messages of a poll into batches: (partition, its runs, where reading had begun before them)."""
         found: dict[int, tuple[list[MessageRun], list[Beginning]]] = {}
         for run in runs:
             found.setdefault(run.partition, ([], []))[0].append(run)
         for one in self._reader.beginnings():
             found.setdefault(one.place[1], ([], []))[1].append(one)
-        return [(partition, *ours) for partition, ours in sorted(found.items())]
+        out: list[tuple[int, list[MessageRun], list[Beginning]]] = []
+        for partition, (ours, begun) in sorted(found.items()):
+            first, *others = self._budget.split(ours)
+            out += [(partition, first, begun), *((partition, some, []) for some in others)]
+        return out
 
     def _hand_over(self, all_but: int = 0) -> None:
         """Passes on the batches of the polls, except the last `all_but`, after writing their dead letters."""
