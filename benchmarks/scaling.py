@@ -19,12 +19,12 @@ from benchmarks.pipeline import middle
 from streameval.events.batch import Batch, Catalog, Clicks, Impressions, Shadow
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import BatchSettings, Settings
-from streameval.sources.kafka.budget import MOST_BATCHES
+from streameval.sources.kafka.budget import BATCHES_A_POLL
 from streameval.testing import readers_see
 
 SIZE = (
     BatchSettings().max_events
-)  # impressions of a batch; of several partitions, a poll takes `MOST_BATCHES` times as many
+)  # impressions of a batch; of several partitions, a poll takes `BATCHES_A_POLL` times as many
 RATE = 100_000  # impressions a minute of event time
 START = 1_760_000_000_000
 DELAY = 30_000  # ms from an impression to its click
@@ -89,7 +89,7 @@ def batches(world: World, catalog: Catalog) -> Iterator[Batch]:
     """Impressions evenly over event time, calibrated, and the clicks on those of some batches before."""
     rng = np.random.default_rng(0)
     codes = np.array([catalog.series_code("ctr", f"v{version}") for version in range(world.versions)], np.int32)
-    size = SIZE * min(world.partitions, MOST_BATCHES) // world.partitions
+    size = SIZE * min(world.partitions, BATCHES_A_POLL) // world.partitions
     due: list[list[Clicks]] = [[] for _ in range(world.partitions)]  # clicks that have not been sent yet
     later = -(-DELAY * RATE // 60_000 // (size * world.partitions))  # batches of a partition
     for number, at in enumerate(range(0, world.impressions, size)):

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.look_panes import LookPanes
-
-_WIDE = 4_096  # looks that a batch may span and still be counted in an array
+from streameval.counting.pane_counts import pair_counts
 
 
 class Arrivals:
@@ -25,18 +24,7 @@ class Arrivals:
 
     def seen(self, ts: NDArray[np.int64], series: NDArray[np.int32]) -> None:
         """Adds new impressions: their times, and the codes of the series that served them."""
-        if not ts.size:
-            return
-        look = ts // self._looks.length
-        low, width = int(look.min()), int(series.max()) + 1
-        if int(look.max()) - low < _WIDE:
-            counts = np.bincount((look - low) * width + series)
-            cells = np.flatnonzero(counts)
-            found = zip((cells // width + low).tolist(), (cells % width).tolist(), counts[cells].tolist(), strict=True)
-        else:
-            pairs, counts = np.unique(np.stack((look, series)), axis=1, return_counts=True)
-            found = zip(*pairs.tolist(), counts.tolist(), strict=True)
-        for number, code, n in found:
+        for number, code, n, _ in pair_counts(ts, self._looks.length, series.astype(np.int64), 1):
             row = self._waiting.setdefault(self._looks.of(number * self._looks.many), {})
             row[code] = row.get(code, 0) + n
 

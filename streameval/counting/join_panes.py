@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.look_panes import LookPanes
+from streameval.counting.pane_counts import entry
 from streameval.join.fates import Fates
 from streameval.join.policy import KNOWN, LATE
 from streameval.join.rows import Table
 
 _MOST_PANES = 4_096  # beyond that, the older half is dropped; more than can be waiting for a look
-_WIDE = 100_000  # panes that a batch may span and still be counted in an array
 
 MIN_JOIN_RATE = 0.9  # below it, too many positives are missing for calibration to mean anything
 MIN_CLICKS = 50  # clicks before the join rate is judged
@@ -118,20 +118,12 @@ class JoinPanes:
         """
         if not ts.size:
             return
-        length = self._looks.length
-        low = int(ts.min()) // length
-        width = int(ts.max()) // length - low + 1
-        if width > _WIDE:  # events too late for their pane are dropped first, then the rest is halved
-            near = np.flatnonzero(behind <= length + self._slack)
-            for part in [near] if near.size < ts.size else np.array_split(near, 2):
-                self._count(columns, ts[part], behind[part], state[part] if state.size else state)
-            return
-        counts = np.zeros((len(columns), width), np.int64)
-        _tally(ts, behind, state, length, self._slack, low, counts)
-        for column, row in zip(columns, counts, strict=True):
-            for number in np.flatnonzero(row).tolist():
-                count, pane = int(row[number]), self._looks.of((number + low) * self._looks.many)
-                self._by_pane.setdefault(pane, [0] * _CELLS)[column] += count
+        out = np.empty((ts.size, 2 + len(columns)), np.int64)
+        for number, _, *counts in out[: _tally(ts, behind, state, self._looks.length, self._slack, out)].tolist():
+            pane = self._looks.of(number * self._looks.many)
+            row = self._by_pane.setdefault(pane, [0] * _CELLS)
+            for column, count in zip(columns, counts, strict=True):
+                row[column] += count
                 if self._start <= pane < self._end:
                     self._sums[column] += count
 
@@ -199,15 +191,24 @@ def _tally(
     state: NDArray[np.uint8],
     length: int,
     slack: int,
-    low: int,
-    counts: NDArray[np.int64],
-) -> None:
-    start, column = low * length, 0
+    out: NDArray[np.int64],
+) -> int:
+    """Fills (pane, 0, events in time, and of rows those of them that wait for clicks), see `pair_counts`."""
+    n, at = 0, -1
+    pane = start = np.int64(0)
     for i in range(ts.size):
-        if not start <= ts[i] < start + length:
-            column = ts[i] // length - low
-            start = (low + column) * length
-        if ts[i] + np.int64(behind[i]) < start + length + slack:
-            counts[0, column] += 1
-            if counts.shape[0] > 1 and not state[i] & (KNOWN | LATE):
-                counts[1, column] += 1
+        if at < 0 or not start <= ts[i] < start + length:
+            pane = ts[i] // length
+            start, at = pane * length, -1
+        if ts[i] + np.int64(behind[i]) >= start + length + slack:
+            continue
+        if at < 0:
+            at = entry(out, n, pane, 0)
+            if at == n:
+                out[n] = 0
+                out[n, 0] = pane
+                n += 1
+        out[at, 2] += 1
+        if out.shape[1] > 3 and not state[i] & (KNOWN | LATE):
+            out[at, 3] += 1
+    return n

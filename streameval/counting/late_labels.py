@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from streameval.counting.join_panes import MIN_CLICKS, RECENT_PANES, SILENT_CLICKS
 from streameval.counting.look_panes import LookPanes
+from streameval.counting.pane_counts import pair_counts
 from streameval.events.durations import HOUR
 from streameval.join.fates import Fates
 from streameval.join.policy import FOREVER
@@ -60,8 +61,7 @@ class LateLabels:
     def add(self, fates: Fates) -> None:
         """A batch."""
         for (ts, key), corrected in ((fates.found, False), (fates.corrected, True)):
-            if ts.size:
-                self._count(ts, key, corrected)
+            self._count(ts, key, corrected)
 
     def advance(self, until: int) -> set[int]:
         """Moves on to what came before a pane; returns the hours of which labels were corrected by it."""
@@ -108,15 +108,8 @@ class LateLabels:
         self.hours = {hour: _restored(hour, count) for hour, *count in state["hours"]}
 
     def _count(self, ts: NDArray[np.int64], key: NDArray[np.int64], corrected: bool) -> None:
-        hours = ts // HOUR
-        low, width = int(hours.min()), int(hours.max() - hours.min()) + 1
-        cells, place, counts = np.unique(
-            key // self._looks.length * width + (hours - low), return_inverse=True, return_counts=True
-        )
-        since = np.full(cells.size, FOREVER)
-        np.minimum.at(since, place, ts)
-        for cell, n, first in zip(cells.tolist(), counts.tolist(), since.tolist(), strict=True):
-            pane, hour = self._looks.of(cell // width * self._looks.many), cell % width + low
+        for number, hour, n, first in pair_counts(key, self._looks.length, ts, HOUR):
+            pane = self._looks.of(number * self._looks.many)
             if pane not in self._coming:
                 self._coming[pane] = {}
                 heappush(self._due, pane)

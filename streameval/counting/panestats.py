@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.counting.measured import pane_starts
+from streameval.counting.pane_counts import pane_counts
 
 _MOST_PANES = 1 << 18  # half a year of minutes, 65 MB; event times scattered over centuries must not fill the memory
 MOST_RUNS = 1 << 14  # of dropped panes
-_WIDE = 1_000  # panes that a batch may span, beyond the number of its rows, and still be counted in an array
 
 PANE_SEEN, PANE_MATURED, PANE_CLICKS, PANE_CORRECTED, PANE_NEWEST = 0, 1, 2, 3, 4
 PANE_FOUND, PANE_LOST = 5, 6  # clicks, by their own time, that found their impression, and that were given up
@@ -34,7 +34,7 @@ class PaneStats:
 
     def seen(self, ts: NDArray[np.int64]) -> None:
         """Adds new impressions, by their times."""
-        self._add(ts // self._pane, PANE_SEEN)
+        self._add(ts, PANE_SEEN)
 
     def matured(
         self, ts: NDArray[np.int64], label: NDArray[np.int8], corrected: NDArray[np.bool_], sign: int = 1
@@ -56,15 +56,14 @@ class PaneStats:
 
     def changed(self, ts: NDArray[np.int64], change: NDArray[np.int8], corrected: NDArray[np.bool_]) -> None:
         """Adds labels that changed after maturity."""
-        pane = ts // self._pane
-        self._add(pane[corrected], PANE_CORRECTED)
-        self._add(pane[change > 0], PANE_CLICKS)
-        self._add(pane[change < 0], PANE_CLICKS, -1)
+        self._add(ts[corrected], PANE_CORRECTED)
+        self._add(ts[change > 0], PANE_CLICKS)
+        self._add(ts[change < 0], PANE_CLICKS, -1)
 
     def judged(self, found: NDArray[np.int64], lost: NDArray[np.int64]) -> None:
         """Adds clicks, by their times, that have found their impression, and that were given up."""
-        self._add(found // self._pane, PANE_FOUND)
-        self._add(lost // self._pane, PANE_LOST)
+        self._add(found, PANE_FOUND)
+        self._add(lost, PANE_LOST)
 
     def between(self, start: int, end: int) -> list[tuple[int, list[int]]]:
         """Returns (pane, counts) in [start, end), oldest first."""
@@ -105,16 +104,7 @@ class PaneStats:
             self.forget_before(sorted(self.by_pane)[_MOST_PANES // 2])
         return self.by_pane.setdefault(pane, list(_EMPTY))
 
-    def _add(self, pane: NDArray[np.int64], column: int, sign: int = 1) -> None:
-        if not pane.size:
-            return
-        low = int(pane.min())
-        if int(pane.max()) - low <= _WIDE + pane.size:
-            counts = np.bincount(pane - low)
-            some = np.flatnonzero(counts)
-            numbers, counts = some + low, counts[some]
-        else:
-            numbers, counts = np.unique(pane, return_counts=True)
-        for number, n in zip(numbers.tolist(), (sign * counts).tolist(), strict=True):
-            self._cell(number)[column] += n
-            self.total[column] += n
+    def _add(self, ts: NDArray[np.int64], column: int, sign: int = 1) -> None:
+        for number, n in pane_counts(ts, self._pane):
+            self._cell(number)[column] += sign * n
+            self.total[column] += sign * n

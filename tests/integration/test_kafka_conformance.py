@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
+from streameval.sources.kafka.budget import BATCHES_A_POLL
 from streameval.sources.protocol import SourceError
 
 PATIENCE = 180.0  # seconds, on a slow machine
@@ -44,7 +45,7 @@ def test_every_message_arrives_once_and_in_order_in_its_partition(lab, impressio
     source.close()
 
 
-def test_a_poll_brings_at_most_one_batch_a_partition_of_about_max_events(lab, impressions, clicks):
+def test_a_batch_has_about_max_events_and_a_poll_few_times_as_many(lab, impressions, clicks):
     lab.create(lab.impressions, lab.clicks)
     for partition in range(4):
         lab.write(lab.impressions, impressions(0, 500), partition)
@@ -54,8 +55,8 @@ def test_a_poll_brings_at_most_one_batch_a_partition_of_about_max_events(lab, im
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         batches = source.poll(0.2)
-        assert len({batch.partition for batch in batches}) == len(batches)
-        assert sum(map(len, batches)) <= 100
+        assert max(map(len, batches), default=0) <= 100
+        assert sum(map(len, batches)) <= 100 * BATCHES_A_POLL
         seen += sum(map(len, batches))
         if seen == 2_040:
             break

@@ -34,6 +34,8 @@ from streameval.server.prometheus.families import (
 from streameval.server.prometheus.flow import flow_samples, timestamp
 from streameval.server.prometheus.labels import Sample, label
 
+_COUNTS = ("impressions", "clicks", "predicted_clicks", "log_loss_nats", "squared_error")  # from the start, of a series
+_SLICE_COUNTS = _COUNTS[:4]
 _CUT = [family.name for family in FAMILIES if family.labels[:1] == ("model_name",)]
 
 
@@ -144,9 +146,7 @@ class SnapshotCollector(Collector):
                 t = result.totals
                 counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats, t.squared_error)
                 values = self._hold((result.series,), counts, held)
-                for name, value in zip(
-                    ("impressions", "clicks", "predicted_clicks", "log_loss_nats", "squared_error"), values, strict=True
-                ):
+                for name, value in zip(_COUNTS, values, strict=True):
                     yield f"{name}_total", labels, value
                 newest = timestamp(result.newest_label)
                 if newest is not None:
@@ -185,9 +185,7 @@ class SnapshotCollector(Collector):
             if result.window == "all":
                 counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats)
                 values = self._hold((result.series, result.slice), counts, held)
-                for name, value in zip(
-                    ("impressions", "clicks", "predicted_clicks", "log_loss_nats"), values, strict=True
-                ):
+                for name, value in zip(_SLICE_COUNTS, values, strict=True):
                     yield f"slice_{name}_total", labels, value
             at = (*labels, result.window)
             yield from _gauges(result, "slice_", IN_SLICES, at)
@@ -247,12 +245,7 @@ def _gauges(result: Result, prefix: str, gauges: Iterable[tuple[str, Gauge]], at
 def _names_of_slice(result: Result) -> Iterator[str]:
     """The families of its samples, without their values."""
     if result.window == "all":
-        yield from (
-            "slice_impressions_total",
-            "slice_clicks_total",
-            "slice_predicted_clicks_total",
-            "slice_log_loss_nats_total",
-        )
+        yield from (f"slice_{name}_total" for name in _SLICE_COUNTS)
     for metric, gauge in IN_SLICES:
         if metric not in result.reasons:
             yield f"slice_{gauge.name}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from streameval.sources.kafka.reader import MessageRun
 
 FIRST = 10  # messages of the first poll, before it is known how many events a message contains
-MOST_BATCHES = 4  # full batches in a poll
+BATCHES_A_POLL = 4  # full batches in a poll
 
 
 class Budget:
@@ -37,7 +37,7 @@ class Budget:
         if runs:
             partitions = len({run.partition for run in runs})
             self.batch = max(1, min(2 * self.batch, int(self._max_events / max(self._density.values()))))
-            self.messages = min(2 * self.messages, self.batch * min(partitions, MOST_BATCHES))
+            self.messages = min(2 * self.messages, self.batch * min(partitions, BATCHES_A_POLL))
 
     def split(self, runs: Sequence[MessageRun]) -> list[list[MessageRun]]:
         """Divides the runs of one partition, in order, into those of batches."""

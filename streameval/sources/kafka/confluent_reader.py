@@ -34,7 +34,7 @@ from streameval.sources.kafka.confluent_errors import (
     is_not_a_member,
     refused,
 )
-from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
+from streameval.sources.kafka.group_reader import ASK_TIMEOUT, SLICE, GroupReader
 from streameval.sources.kafka.message_runs import SLICE_MESSAGES, MessageColumns
 from streameval.sources.kafka.options import redacted
 from streameval.sources.kafka.reader import QUIET, MessageRun, Owner, UnreachableError
@@ -199,7 +199,7 @@ class ConfluentReader(GroupReader):
         if first.error() is None or is_end(first.error()):
             self._answered = time.monotonic()
         received.add([first])
-        until, wanted = time.monotonic() + min(LINGER, timeout), max_messages - 1
+        until, wanted = time.monotonic() + min(self.linger, timeout), max_messages - 1
         while wanted > 0:
             some = self._consumer.consume(min(wanted, SLICE_MESSAGES), max(until - time.monotonic(), 0.0))
             received.add(some)

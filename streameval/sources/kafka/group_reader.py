@@ -17,7 +17,6 @@ from streameval.sources.kafka.reader import QUIET, Beginning, KafkaReader, Messa
 from streameval.sources.kafka.topics import NO_LEADER, Topic, TopicWatch, leader_of
 from streameval.sources.protocol import Place
 
-LINGER = 0.05  # seconds that a poll waits for more after the first message: up to 20 small batches/s at low traffic
 SLICE = 0.2  # seconds, the longest wait between two checks of what callbacks have recorded
 ASK_TIMEOUT = 10.0  # seconds for one request to a broker that has answered before
 

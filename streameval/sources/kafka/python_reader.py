@@ -18,7 +18,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka import python_client
-from streameval.sources.kafka.group_reader import ASK_TIMEOUT, LINGER, SLICE, GroupReader
+from streameval.sources.kafka.group_reader import ASK_TIMEOUT, SLICE, GroupReader
 from streameval.sources.kafka.handover import AssignmentListener, Handover
 from streameval.sources.kafka.member import Generation
 from streameval.sources.kafka.options import redacted
@@ -106,7 +106,7 @@ class KafkaPythonReader(GroupReader):
             if wanted <= 0:
                 break
             if runs:
-                deadline = min(deadline, time.monotonic() + LINGER)
+                deadline = min(deadline, time.monotonic() + self.linger)
             left = deadline - time.monotonic()
             self._receive(min(max(0.0, left), SLICE))
             runs += self._ready.take(wanted, self._paused)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.sources.formats.line_text import Lines
+from streameval.sources.kafka import linger
 from streameval.sources.kafka.topics import TopicWatch
 from streameval.sources.protocol import Place
 
@@ -97,6 +98,7 @@ class KafkaReader(ABC):
 
     # called before messages are delivered; if it returns False, none of them is delivered, and they come again
     gate: Callable[[Iterable[MessageRun]], bool] | None = None
+    linger: float = linger.LEAST_LINGER  # seconds that a poll waits for more after the first message
 
     @abstractmethod
     def partition_counts(self, topics: Iterable[str], timeout: float) -> dict[str, int]:

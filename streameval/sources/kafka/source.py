@@ -39,6 +39,7 @@ from streameval.events.batch import Batch
 from streameval.settings.tree import Kafka
 from streameval.sources.ahead import Lookahead
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.kafka import linger
 from streameval.sources.kafka.awaited import AwaitedTopics
 from streameval.sources.kafka.budget import Budget
 from streameval.sources.kafka.clients import open_describer, open_reader
@@ -103,6 +104,7 @@ class KafkaSource(Source):
         self._decoding = ThreadPoolExecutor(1, "decoding")
         self._polled: deque[_Polled] = deque()  # being decoded, oldest first; none between two calls
         self._take: Callable[[Batch], None] = lambda batch: None
+        self._busy = 0.0  # seconds that batches took in this call of `deliver`
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -117,9 +119,10 @@ class KafkaSource(Source):
 
     def deliver(self, timeout: float, take: Callable[[Batch], None]) -> None:
         """See `Source.deliver`: of a backlog several polls, each read and decoded while the previous one is counted."""
-        begin = time.monotonic()
+        begin, self._busy = time.monotonic(), 0.0
         full = self._polls(timeout, take, self._lookahead.batches)
         self._lookahead.took(time.monotonic() - begin, full)
+        self._reader.linger = linger.after(self._busy)
 
     def connect(self, stop: threading.Event) -> None:
         """Waits until a broker answers, or `stop` is set: before anything slow, so that a wrong address is reported
@@ -240,6 +243,7 @@ class KafkaSource(Source):
 
     def _hand_over(self, all_but: int = 0) -> None:
         """Passes on the batches of the polls, except the last `all_but`, after writing their dead letters."""
+        begin = time.monotonic()
         while len(self._polled) > all_but:
             polled = self._polled.popleft()
             events = Counter[str]()
@@ -253,6 +257,7 @@ class KafkaSource(Source):
                     self._note_times(batch)
                 self._take(batch)
             self._budget.learn(polled.runs, events)
+        self._busy += time.monotonic() - begin
 
     def _subscribe(self, timeout: float) -> bool:
         """Joins the group once a broker answers and the topics exist; returns False if not yet."""

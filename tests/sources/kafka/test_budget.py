@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from streameval.sources.kafka.budget import FIRST, MOST_BATCHES, Budget
+from streameval.sources.kafka.budget import BATCHES_A_POLL, FIRST, Budget
 from streameval.sources.kafka.reader import MessageRun
 
 
@@ -36,7 +36,7 @@ def grown(partitions: int) -> Budget:
 
 def test_of_several_partitions_a_poll_takes_more() -> None:
     assert [grown(n).messages for n in (1, 2, 3, 4, 64)] == [1_000, 2_000, 3_000, 4_000, 4_000]
-    assert MOST_BATCHES == 4
+    assert BATCHES_A_POLL == 4
     budget = grown(64)
     budget.learn([run_of("i", 0, 4_000, 7)], Counter(i=4_000))  # a backlog of one
     assert budget.messages == budget.batch == 1_000
