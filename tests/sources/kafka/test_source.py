@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from streameval.settings.tree import Settings
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.kafka import source as module
 from streameval.sources.kafka.budget import FIRST
+from streameval.sources.kafka.linger import LEAST_LINGER, MOST_LINGER
 from streameval.sources.kafka.reader import Beginning, MessageRun
 from streameval.sources.kafka.source import KafkaSource
 from streameval.sources.protocol import Place
@@ -26,6 +28,7 @@ class Backlog:
 
     silence = 0.0
     gate = None
+    linger = LEAST_LINGER
     lost: Mapping[Place, int] = {}
     empty: Mapping[Place, int] = {}
     recreated: Mapping[str, int] = {}
@@ -138,6 +141,14 @@ def test_a_backlog_comes_in_order_in_batches_of_max_events(opened: Any) -> None:
     assert len(sink.letters) == 1
     assert batches[0].offsets == {PLACE: FIRST}
     assert batches[-1].offsets == {PLACE: reader._next}
+    source.close()
+
+
+def test_a_poll_lingers_when_its_batches_took_long(opened: Any) -> None:
+    reader = Backlog()
+    source = opened(reader, [], Collected())
+    source.deliver(0.2, lambda batch: time.sleep(MOST_LINGER))
+    assert reader.linger == MOST_LINGER
     source.close()
 
 
