@@ -1,7 +1,7 @@
 """Panes, and the windows that slide over them, in event time.
 
-A pane holds the sparse integer vector of all impressions in it; a window is the sum of its panes, kept as one dense
-vector: the pane that enters is added, the one that leaves is subtracted, exactly. A correction is a delta to its pane,
+A pane holds the sparse integer vector of all impressions in it; a window is the sum of its panes, kept by row: the
+pane that enters is added, the one that leaves is subtracted, exactly. A correction is a delta to its pane,
 and to every window that contains the pane. A window is moved only when it is read, so a fast replay pays nothing for
 windows that are never read, and a batch may span many panes.
 """
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.row_changes import RowChanges, now
+from streameval.counting.row_sums import RowSums
 from streameval.sketches.narrow import narrow, widen
 from streameval.sketches.sparse import SparseVector
 
@@ -30,8 +30,7 @@ class Panes:
 
     def __init__(self, row_cells: int) -> None:
         self.row_cells = row_cells
-        self.total = np.zeros(0, np.int64)  # the window `all`, flat
-        self.changes = RowChanges(row_cells)  # of the total
+        self.total = RowSums(row_cells)  # the window `all`
         self._panes: dict[int, list[SparseVector]] = {}
         self._changed: set[int] = set()  # panes added to since `take_changed`
         self._unwritten: set[int] = set()  # panes added to since they were passed to the history
@@ -62,13 +61,7 @@ class Panes:
                 delta = SparseVector(delta.cells[counted], delta.values[counted])
         if not delta.cells.size:
             return
-        top = int(delta.cells[-1]) + 1
-        if top > self.total.size:
-            rows = max(-(-top // self.row_cells), self.total.size // self.row_cells * 5 // 4)
-            self.total = grown(self.total, rows * self.row_cells)
-            self.changes.fit(self.total.size)
-        delta.add_to(self.total)
-        self.changes.mark(delta.cells)
+        self.total.add(delta)
         parts = self._panes.setdefault(pane, [])
         parts.append(delta)
         self._changed.add(pane)
@@ -85,8 +78,7 @@ class Panes:
 
     def clear(self, row: int) -> None:
         """Removes a row that occurs in no pane from the run."""
-        self.total[row * self.row_cells : (row + 1) * self.row_cells] = 0
-        self.changes.mark_row(row)
+        self.total.clear_row(row)
 
     def get(self, pane: int) -> SparseVector:
         """Returns the vector of a pane (zero if there is nothing in it)."""
@@ -172,9 +164,9 @@ class Panes:
 
     def state(self) -> dict[str, Any]:
         """Returns everything but the windows, which follow from it; parts are packed when the writer asks for them."""
-        cells = np.flatnonzero(self.total)
+        total = self.total.vector()
         return {
-            "total": {"cells": cells, "values": self.total[cells]},
+            "total": {"cells": total.cells, "values": total.values},
             "unwritten": np.array(sorted(self._unwritten | self._in_flight), np.int64),
             "panes": partial(_pack, {number: tuple(parts) for number, parts in self._panes.items()}),
         }
@@ -188,12 +180,8 @@ class Panes:
         places = None if cells is None or np.array_equal(cells, np.arange(self.row_cells)) else cells
         if rows is not None and np.array_equal(rows, np.arange(rows.size)):
             rows = None
-        total = self._renumbered(state["total"]["cells"], state["total"]["values"], rows, places)
-        if total.cells.size:
-            self.total = np.zeros((int(total.cells[-1]) // self.row_cells + 1) * self.row_cells, np.int64)
-            total.add_to(self.total)
-            self.changes.fit(self.total.size)
-            self.changes.mark_all()
+        self.total.clear()
+        self.total.add(self._renumbered(state["total"]["cells"], state["total"]["values"], rows, places))
         self._unwritten = set(state["unwritten"].tolist())
         self._changed = set(self._unwritten)  # panes written before are read from the history
         for number, vector in _unpack(state["panes"]):
@@ -218,7 +206,7 @@ class Panes:
     def nbytes(self) -> int:
         """Size of the panes, the total and the windows in bytes."""
         panes = sum(part.nbytes for parts in self._panes.values() for part in parts)
-        return panes + self.total.nbytes + sum(w.dense.nbytes for w in self._windows)
+        return panes + self.total.nbytes + sum(w.sums.nbytes for w in self._windows)
 
 
 def _few(parts: list[SparseVector]) -> list[SparseVector]:
@@ -266,18 +254,14 @@ class Window:
         self.length = length
         self.start = 0
         self.end = 0
-        self.dense = np.zeros(0, np.int64)
-        self.change = now()  # a new number, unique among windows, whenever the sum has changed
-        self.changes = RowChanges(panes.row_cells)
+        self.sums = RowSums(panes.row_cells)
 
-    def move_to(self, end: int) -> NDArray[np.int64]:
-        """Moves the window to [end - length, end) and returns its flat vector (a view; rows of panes.row_cells)."""
+    def move_to(self, end: int) -> RowSums:
+        """Moves the window to [end - length, end) and returns its sums."""
         start = end - self.length
-        self._fit()
         is_disjoint = start >= self.end or end <= self.start or self.start == self.end  # no overlap
         if is_disjoint:
-            self.dense[:] = 0
-            self.changes.mark_all()
+            self.sums.clear()
             entering: list[int] = list(self._panes.between(start, end))
             leaving: list[int] = []
         else:
@@ -286,34 +270,14 @@ class Window:
                 *self._panes.between(max(end, self.start), self.end),
             ]
             entering = [*self._panes.between(start, self.start), *self._panes.between(self.end, end)]
-        if is_disjoint or leaving or entering:
-            self.change = now()
         for panes, sign in ((leaving, -1), (entering, 1)):
             for pane in panes:
                 for part in self._panes.parts(pane):
-                    self._add(part, sign)
+                    self.sums.add(part, sign)
         self.start, self.end = start, end
-        return self.dense
+        return self.sums
 
     def follow(self, pane: int, delta: SparseVector) -> None:
         """Adds a change of a pane, if the window contains it."""
         if self.start <= pane < self.end:
-            self.change = now()
-            self._fit()
-            self._add(delta)
-
-    def _add(self, part: SparseVector, sign: int = 1) -> None:
-        part.add_to(self.dense, sign)
-        self.changes.mark(part.cells)
-
-    def _fit(self) -> None:
-        if self.dense.size < self._panes.total.size:
-            self.dense = grown(self.dense, self._panes.total.size)
-            self.changes.fit(self.dense.size)
-
-
-def grown(vector: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Returns the vector extended by zeros."""
-    out = np.zeros(size, np.int64)
-    out[: vector.size] = vector
-    return out
+            self.sums.add(delta)

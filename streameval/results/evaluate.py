@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streameval.counting.growing_auc import Aucs
 from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
+from streameval.counting.row_sums import RowSums, summed
 from streameval.counting.scoreboard import Scoreboard
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
@@ -23,14 +23,14 @@ from streameval.metrics.view import Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
 from streameval.results.result import Result, Span, make_result
 from streameval.results.reuse import Reuse
-from streameval.results.slices import SliceResults, SliceSums
+from streameval.results.slices import SliceResults
 from streameval.settings.measures import Auction
 from streameval.settings.units import format_duration
-from streameval.sketches.layout import Layout, Moments, Options, has_result
+from streameval.sketches.fixed import read_real
+from streameval.sketches.layout import IMPRESSIONS, SUM_PCLICK, Options, cells_of_result
 from streameval.sketches.weightings import TERM_SCALE
 
 ALL = "all"
-_MOST_KEPT = 1 << 26  # bytes of the sums of a window that are kept between looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,11 @@ class Evaluator:
         self._windows = list(windows)
         self._reuse = Reuse()
         self._aucs = Aucs()
-        self._windows_summed: dict[int, tuple[list[int], NDArray[np.int64]]] = {}  # as of which changes
 
     @property
     def nbytes(self) -> dict[str, int]:
         """Bytes of what is kept between looks, by table."""
-        return {"users": self._aucs.nbytes, "panes": sum(sums.nbytes for _, sums in self._windows_summed.values())}
+        return {"users": self._aucs.nbytes}
 
     def end(self, parts: Sequence[PartTotals]) -> int:
         """The pane at which sliding windows end: there the labels of every partition are complete."""
@@ -111,32 +110,24 @@ class Evaluator:
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
-            vector = self._summed(boards, frame)
-            found = [
-                self._overall_result(boards, frame, span, code, series, row)
-                for code, series in enumerate(self._catalog.series)
-                if (row := _row_of(vector, code, self._overall)) is not None
-            ]
+            sums = _overall(boards, frame)
+            found = [self._overall_result(boards, sums, frame, span, *one) for one in self._counted(sums)]
             # by name, not by code: codes come in order of arrival, and the report must not depend on that
             out += sorted(found, key=lambda result: result.series)
         overall = tuple(out)
         if self._catalog.dimensions:
-            self._slices.begin([SliceSums(board.slices.total, board.slices.changes) for board in boards])
+            self._slices.begin([board.slices.total for board in boards])
             for frame, span in zip(frames, spans, strict=True):
                 wholes = {result.series: result for result in overall if result.window == frame.name}
-                out += self._slices.of_window(span, [_slices(board, frame) for board in boards], wholes)
+                out += self._slices.of_window(span, _slices(boards, frame), wholes)
         return out
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
         """Replayed auctions, by window and model: what is read of the sums is copied."""
         out = []
         for frame in self.frames(parts) if settings.points else []:
-            vector = self._summed([part.board for part in parts], frame)
-            known = {
-                series: row
-                for code, series in enumerate(self._catalog.series)
-                if (row := _row_of(vector, code, self._overall)) is not None
-            }
+            counted = _overall([part.board for part in parts], frame)
+            known = {series: summed(counted, code) for code, series in self._counted(counted)}
             start, end = (None, None) if frame.index is None else (frame.start * self._pane, frame.end * self._pane)
             for versions, sums, through in auctions_by_model(known, self._overall, settings):
                 out.append(WindowAuctions(frame.name, start, end, settings, versions, sums, through))
@@ -144,44 +135,29 @@ class Evaluator:
 
     def predicted(self, part: PartTotals) -> tuple[int, float]:
         """(impressions, summed pClick) of the versions that served in one partition, over all of the run."""
-        vector = self._sum([part.board.overall.total])
+        total = part.board.overall.total
+        columns = (total.column(cell).tolist() for cell in (IMPRESSIONS, SUM_PCLICK, SUM_PCLICK + 1))
         impressions, pclick = 0, 0.0
-        for code, series in enumerate(self._catalog.series):
-            row = _row_of(vector, code, self._overall)
-            if row is not None and series.source == "logged" and not series.objective:
-                sums = Moments.read(row)
-                impressions, pclick = impressions + sums.impressions, pclick + sums.pclick
+        for series, n, low, high in zip(self._catalog.series, *columns, strict=False):
+            if series.source == "logged" and not series.objective:
+                impressions, pclick = impressions + n, pclick + read_real(low, high)
         return impressions, pclick
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _summed(self, boards: Sequence[Scoreboard], frame: Frame) -> NDArray[np.int64]:
-        """The sums of all partitions, without slices; read-only. Those of windows do not change between two panes."""
-        if frame.index is None:
-            return self._sum([board.overall.total for board in boards])
-        windows = [board.overall_windows[frame.index] for board in boards]
-        vectors = [window.move_to(frame.end) for window in windows]
-        if len(vectors) == 1:
-            return vectors[0]
-        now, known = [window.change for window in windows], self._windows_summed.get(frame.index)
-        if known is None or known[0] != now:
-            known = now, self._sum(vectors)
-            if known[1].nbytes <= _MOST_KEPT:
-                self._windows_summed[frame.index] = known
-        return known[1]
-
-    @staticmethod
-    def _sum(vectors: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-        if len(vectors) == 1:
-            return vectors[0]
-        first, *others = sorted(vectors, key=np.size, reverse=True) or [np.zeros(0, np.int64)]
-        out = first.copy()
-        for vector in others:
-            out[: vector.size] += vector
-        return out
+    def _counted(self, sums: Sequence[RowSums]) -> list[tuple[int, Series]]:
+        """The series, and their codes, of which these sums have anything to show."""
+        has_any = np.zeros(max((one.rows for one in sums), default=0), np.bool_)
+        for cell in cells_of_result(self._overall):
+            total = np.zeros(has_any.size, np.int64)
+            for one in sums:
+                total[: one.rows] += one.column(cell)
+            has_any |= total != 0
+        codes = np.flatnonzero(has_any[: len(self._catalog.series)]).tolist()
+        return [(code, self._catalog.series[code]) for code in codes]
 
     def _overall_result(
-        self, boards: Sequence[Scoreboard], frame: Frame, span: Span, code: int, series: Series, row: NDArray[np.int64]
+        self, boards: Sequence[Scoreboard], sums: list[RowSums], frame: Frame, span: Span, code: int, series: Series
     ) -> Result:
         found = [board.users.ranked(code, frame.index, frame.end) for board in boards]
         ranked, spread = Ranked.sum(terms for terms, _ in found), sum(more or 0.0 for _, more in found)
@@ -196,11 +172,11 @@ class Evaluator:
         auc = self._exact_auc(boards, frame, code)
 
         def make() -> Result:
-            view = View.of(row, self._overall, ranked, auc, means)
+            view = View.of(summed(sums, code), self._overall, ranked, auc, means)
             return make_result(series, span, None, view, self._quantiles, users_sampled=sampled, sampling_error=error)
 
-        beside = (ranked, auc, means, sampled, error)
-        return self._reuse.result((series, span.name), row, beside, span, make)
+        changes = tuple(int(one.last[code]) for one in sums if code < one.rows)
+        return self._reuse.result((series, span.name), (changes, ranked, auc, means, sampled, error), span, make)
 
     def _exact_auc(self, boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
         kept = [scores for board in boards if (scores := board.users.scores(code)) is not None]
@@ -222,14 +198,15 @@ class Evaluator:
         return Span(frame.name, frame.start * self._pane, frame.end * self._pane, share, newest, unreliable)
 
 
-def _slices(board: Scoreboard, frame: Frame) -> SliceSums:
+def _overall(boards: Sequence[Scoreboard], frame: Frame) -> list[RowSums]:
+    """Every partition's sums in a window, by series."""
     if frame.index is None:
-        return SliceSums(board.slices.total, board.slices.changes)
-    window = board.slice_windows[frame.index]
-    return SliceSums(window.move_to(frame.end), window.changes)
+        return [board.overall.total for board in boards]
+    return [board.overall_windows[frame.index].move_to(frame.end) for board in boards]
 
 
-def _row_of(vector: NDArray[np.int64], number: int, layout: Layout) -> NDArray[np.int64] | None:
-    """One of them, a view."""
-    row = vector[number * layout.size : (number + 1) * layout.size]
-    return row if row.size == layout.size and has_result(row, layout) else None
+def _slices(boards: Sequence[Scoreboard], frame: Frame) -> list[RowSums]:
+    """The same by row of the slices."""
+    if frame.index is None:
+        return [board.slices.total for board in boards]
+    return [board.slice_windows[frame.index].move_to(frame.end) for board in boards]

@@ -4,7 +4,7 @@ numbers are made when somebody reads them, or at once while somebody does so aga
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.row_changes import RowChanges, now
+from streameval.counting.row_sums import RowSums, now
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
@@ -24,12 +24,7 @@ from streameval.results.slice_numbers import OfAllSlices, SliceNumbers
 from streameval.sketches.layout import CORRECTIONS, IMPRESSIONS, VIOLATIONS, Layout
 from streameval.sketches.sparse import SparseVector
 
-
-class SliceSums(NamedTuple):
-    """What one partition has counted of all slices in a window: flat, by row."""
-
-    vector: NDArray[np.int64]
-    changes: RowChanges
+_AT_ONCE = 64  # rows that are summed over partitions at the same time: some megabytes
 
 
 class _Shown(NamedTuple):
@@ -49,8 +44,8 @@ class _Made(NamedTuple):
 class _Seen:
     """A window as of the last look at it."""
 
-    of: list[RowChanges]
-    at: int  # see `row_changes.now`
+    of: Sequence[RowSums]
+    at: int  # see `row_sums.now`
     span: Span
     wholes: dict[Series, OfAllSlices]
     slices: list[_Made | None]  # by `_Shown`; None: nothing was counted
@@ -71,8 +66,8 @@ class SliceResults:
         self._seen: dict[str, _Seen] = {}
         self._reasons: dict[tuple[bool, bool, bool], Mapping[str, str]] = {}
 
-    def begin(self, run: Sequence[SliceSums]) -> None:
-        """Begins a look; `run`: the sums over the whole run, which decide what is shown."""
+    def begin(self, run: Sequence[RowSums]) -> None:
+        """Begins a look; `run`: every partition's sums over the whole run, by row, which decide what is shown."""
         values = self._catalog.values
         crowded = any(len(names) - 2 > self._catalog.max_values for names in values)
         named = (self._slice_rows.count, self._catalog.changes, tuple(map(len, values)))
@@ -92,29 +87,31 @@ class SliceResults:
         for at, one in enumerate(shown):
             self._by_series.setdefault(one.series, []).append(at)
 
-    def of_window(self, span: Span, sums: Sequence[SliceSums], wholes: Mapping[Series, Result]) -> list[Result]:
-        """The results in one window, by series and slice. `wholes`: those of all slices together, by series."""
-        at, of = now(), [one.changes for one in sums]
+    def of_window(self, span: Span, sums: Sequence[RowSums], wholes: Mapping[Series, Result]) -> list[Result]:
+        """The results in one window, by series and slice. `sums`: of every partition, by row; `wholes`: those of all slices
+        together, by series.
+        """
+        at = now()
         inherited = {series: OfAllSlices.of(wholes.get(series)) for series in self._by_series}
         seen = self._seen.get(span.name)
-        if seen is None or len(seen.of) != len(of) or any(a is not b for a, b in zip(seen.of, of, strict=True)):
-            seen = self._seen[span.name] = _Seen(of, 0, span, inherited, [None] * len(self._shown))
+        if seen is None or len(seen.of) != len(sums) or any(a is not b for a, b in zip(seen.of, sums, strict=True)):
+            seen = self._seen[span.name] = _Seen(sums, 0, span, inherited, [None] * len(self._shown))
         changed = {*self._changed(sums, seen.at), *seen.unknown}
-        for number in changed:
+        for number, row in self._rows(sorted(changed), sums):
             one = self._shown[number]
-            seen.slices[number] = self._made(one, sums, span, inherited[one.series], seen.slices[number])
+            seen.slices[number] = self._made(one, row, span, inherited[one.series], seen.slices[number])
         self._take_over(seen, span, inherited, changed)
         seen.at, seen.span, seen.wholes, seen.unknown = at, span, inherited, []
         return [one.result for one in seen.slices if one is not None]
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _show(self, run: Sequence[SliceSums]) -> list[_Shown]:
+    def _show(self, run: Sequence[RowSums]) -> list[_Shown]:
         """Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
         others is in `__other__`. So it does not matter in which order values came, nor from which partition.
         """
         known = self._slice_rows.known()
-        counted = [one.vector[IMPRESSIONS :: self._layout.size] for one in run]
+        counted = [one.column(IMPRESSIONS) for one in run]
         shown: list[set[int]] = []
         for dimension, names in enumerate(self._catalog.values):
             size = dict.fromkeys(range(2, len(names)), 0)
@@ -136,26 +133,34 @@ class SliceResults:
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
         return sorted(found)
 
-    def _changed(self, sums: Sequence[SliceSums], since: int) -> list[int]:
+    def _changed(self, sums: Sequence[RowSums], since: int) -> list[int]:
         """The slices whose sums have changed since."""
-        rows = max((one.changes.last.size for one in sums), default=0)
+        rows = max((one.rows for one in sums), default=0)
         new = np.zeros(max(rows, int(self._first.max(initial=-1)) + 1), np.bool_)
         for one in sums:
-            new[: one.changes.last.size] |= one.changes.last > since
+            new[: one.rows] |= one.last > since
         found = new[self._first]
         for number in self._several:
             found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
         return np.flatnonzero(found).tolist()
 
+    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """(number, its sums over all partitions, int64[layout.size]) of these slices."""
+        for first in range(0, len(numbers), _AT_ONCE):
+            some = numbers[first : first + _AT_ONCE]
+            parts = [self._shown[number].rows for number in some]
+            into = np.repeat(np.arange(len(some)), [len(rows) for rows in parts])
+            rows, out = np.concatenate(parts), np.zeros((len(some), self._layout.size), np.int64)
+            for one in sums:
+                one.add_rows_to(out, rows, into)
+            yield from zip(some, out, strict=True)
+
     def _made(
-        self, one: _Shown, sums: Sequence[SliceSums], span: Span, whole: OfAllSlices, before: _Made | None = None
+        self, one: _Shown, row: NDArray[np.int64], span: Span, whole: OfAllSlices, before: _Made | None = None
     ) -> _Made | None:
-        layout, size = self._layout, self._layout.size
-        rows = [some.vector[row * size : (row + 1) * size] for some in sums for row in one.rows]
-        rows = [row for row in rows if row.size and row[IMPRESSIONS]]
-        if not rows:
+        if not row[IMPRESSIONS]:
             return None
-        row = rows[0] if len(rows) == 1 else np.sum(rows, axis=0)
+        layout = self._layout
         totals, violations = totals_of(row), int(row[VIOLATIONS])
         *kept, has_selected = _kept(row, layout.histogram, layout.bins, first_selected(layout))
         known = None if before is None else before.numbers

@@ -286,8 +286,13 @@ def has_result(vector: NDArray[np.int64], layout: Layout) -> bool:
 
     (Without either it may still have a request that began in this pane, with impressions in others.)
     """
-    policy = read_tally(vector, layout, "policy")
-    return bool(vector[IMPRESSIONS]) or (policy is not None and bool(policy[0]))
+    return any(cell < vector.size and vector[cell] != 0 for cell in cells_of_result(layout))
+
+
+def cells_of_result(layout: Layout) -> list[int]:
+    """The cells of which one is not 0 where there is anything to show, see `has_result`."""
+    policy = layout.tally("policy")
+    return [IMPRESSIONS] if policy is None else [IMPRESSIONS, policy[1]]
 
 
 def read_tally(vector: NDArray[np.int64], layout: Layout, name: str) -> NDArray[np.int64] | None:

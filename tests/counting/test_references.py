@@ -35,5 +35,5 @@ def test_a_late_impression_that_comes_first_in_its_pane_is_placed_by_the_panes_o
             no = np.zeros(k, np.bool_)
             labelled = Labelled(ts[on], user[on], np.zeros(k, np.int64), label[on], no, {}, fresh[on])
             board.observe(labelled, Scored((0, k), np.arange(k, dtype=np.int32), np.zeros(k, np.int32), p[on], no))
-        totals.append(board.overall.total.tolist())
+        totals.append(board.overall.total.row(0).tolist())
     assert totals[0] == totals[1] == totals[2] == totals[3]

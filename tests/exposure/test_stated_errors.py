@@ -49,7 +49,7 @@ def once(rng: np.random.Generator, users: int, per_user: int) -> tuple[dict[str,
         np.ones(n, np.bool_), policies=ScoreList(row, np.zeros(n, np.int32), weight_one.astype(np.float64)),
     )  # fmt: skip
     board.observe(labelled, Scored((0, n), row, np.zeros(n, np.int32), 1 / (1 + np.exp(-known)), no))
-    view = View.of(board.overall.total, board.overall_layout, Undefined("none"))
+    view = View.of(board.overall.total.row(0), board.overall_layout, Undefined("none"))
     values, _ = evaluate(view)
     errors = standard_errors(view, values).stderr
     return {name: values[name] for name in NAMES}, {name: errors[name] for name in NAMES}
@@ -95,7 +95,7 @@ def once_of_lists(rng: np.random.Generator, users: int, lists: int) -> tuple[dic
     request = np.repeat(np.arange(lists, dtype=np.int32), 8)
     ranked = RankedLists.of(lists_of(labelled.ts, labelled.user, request, board.pane), label, scored)
     ExposedLists(board.overall_layout, rule).observe(board, labelled, ranked, 1)
-    view = View.of(board.overall.total, board.overall_layout, Undefined("none"))
+    view = View.of(board.overall.total.row(0), board.overall_layout, Undefined("none"))
     values, _ = evaluate(view)
     errors = standard_errors(view, values).stderr
     return {name: values[name] for name in OF_LISTS}, {name: errors[name] for name in OF_LISTS}

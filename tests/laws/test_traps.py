@@ -323,7 +323,7 @@ def test_ten_million_clicks_overflow_no_pair_count() -> None:
     window = panes.window(1)
     window.move_to(1)
     panes.add(0, SparseVector(base.cells, base.values * times))
-    row = window.move_to(1)
+    row = window.move_to(1).row(0)
     assert Moments.read(row).clicks == 10**7
     view = View.of(row, layout, Ranked(0, 0, 0, 0))
     values, _ = evaluate(view)

@@ -39,7 +39,7 @@ def seen(p: NDArray[np.float64], label: NDArray[np.int8], user: NDArray[np.uint6
     labelled = Labelled(ts, user, np.zeros(n, np.int64), label, no, {"value": 5 * p + 1}, np.ones(n, np.bool_))
     scored = Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no)
     board.observe(labelled, scored)
-    row, layout = board.overall.total, board.overall_layout
+    row, layout = board.overall.total.row(0), board.overall_layout
     ranked, _ = board.users.ranked(0, None, 0)
     view = View.of(row, layout, ranked)
     return view, standard_errors(view, evaluate(view)[0])

@@ -40,7 +40,7 @@ def seen(rng: np.random.Generator, users: int) -> tuple[list[float], list[float]
     board = Scoreboard(SliceRows(catalog), 0, OPTIONS, 60_000, [], "impressions", 1 << 20, 3_600_000)
     ranked = RankedLists.of(lists_of(labelled.ts, labelled.user, request, board.pane), label, scored)
     RankingSums(board.overall_layout).observe(board, labelled, ranked, +1)
-    row = board.overall.total
+    row = board.overall.total.row(0)
     row[IMPRESSIONS] = n
     view = View.of(row, board.overall_layout, NOT_KEPT_FOR_SLICES)
     metrics = evaluate(view)[0]

@@ -45,7 +45,9 @@ def counted(
     )  # fmt: skip
     board.observe(labelled, Scored((0, n), np.arange(n, dtype=np.int32), np.zeros(n, np.int32), p, no))
     ranked, _ = board.users.ranked(0, None, 0)
-    view = View.of(board.overall.total, board.overall_layout, ranked, board.users.scores(0).auc(RUN_START, -RUN_START))
+    view = View.of(
+        board.overall.total.row(0), board.overall_layout, ranked, board.users.scores(0).auc(RUN_START, -RUN_START)
+    )
     values, _ = evaluate(view)
     return view, values, standard_errors(view, values)
 

@@ -177,7 +177,7 @@ def counted(
         assert np.all(np.diff(vector.cells) > 0)
         assert np.all(vector.values != 0)
     sums, clicks = (
-        read_tally(board.overall.total, board.overall_layout, name) for name in (strata.sums, strata.clicks)
+        read_tally(board.overall.total.row(0), board.overall_layout, name) for name in (strata.sums, strata.clicks)
     )
     assert sums is not None
     assert clicks is not None
@@ -199,7 +199,7 @@ def test_what_is_taken_out_of_strata_is_what_was_put_in() -> None:
         observe(board, propensity, p, label, sign)
     assert [board.overall.get(pane) for pane in board.overall.numbers()] == before
     observe(board, propensity, p, label, -1)
-    assert not board.overall.total.any()
+    assert not board.overall.total.vector().cells.size
 
 
 def test_clicks_that_all_have_one_score_and_propensity_are_all_counted() -> None:

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streameval.counting.row_changes import RowChanges, now
-from streameval.counting.windows import Panes
 from streameval.events.batch import Series
 from streameval.loop.pipeline import Pipeline
 from streameval.metrics import registry
@@ -25,7 +23,6 @@ from streameval.results.slice_numbers import OfAllSlices
 from streameval.settings.tree import Settings
 from streameval.sketches.accumulate import sketched
 from streameval.sketches.layout import Layout, Options
-from streameval.sketches.sparse import SparseVector
 from streameval.sources.formats.decode import Decoder
 from streameval.testing import ManualClock, readers_see
 
@@ -90,10 +87,9 @@ def at_once(pipe: Pipeline, results: tuple[Result, ...]) -> Iterator[tuple[Resul
         total = np.zeros(layout.size, np.int64)
         for board in boards:
             index = windows[window]
-            vector = board.slices.total if index is None else board.slice_windows[index].dense
+            sums = board.slices.total if index is None else board.slice_windows[index].sums
             for row in rows[series, where]:
-                part = vector[row * layout.size : (row + 1) * layout.size]
-                total[: part.size] += part
+                total += sums.row(row)
         span = Span(window, found.window_start, found.window_end, found.matured_share, found.newest_label)
         view = View.of(total, layout, NOT_KEPT_FOR_SLICES)
         yield found, make_result(series, span, where, view, 20, whole=wholes.get((series, window)))
@@ -205,14 +201,10 @@ def test_why_a_metric_has_no_value_follows_from_what_is_there(
     p, y = np.array([p for p, _ in scores]), np.array([c for _, c in scores], np.int8)
     row = np.zeros(layout.size, np.int64)
     sketched(layout, np.zeros(p.size, np.int32), p, y).add_to(row)
-    panes = Panes(layout.size)
-    panes.add(0, SparseVector.of_dense(row))
     maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
     one = slices_module._Shown(SERIES, ("country", "de"), (0,))
     whole = OfAllSlices(None, False)
-    made = maker._made(
-        one, [slices_module.SliceSums(panes.total, panes.changes)], Span("all", None, None, None, None), whole
-    )
+    made = maker._made(one, row, Span("all", None, None, None, None), whole)
     assert made is not None
     assert made.result.reasons == registry.evaluate(View.of(row, layout, NOT_KEPT_FOR_SLICES))[1]
     assert made.result.totals.impressions == len(scores)
@@ -234,14 +226,3 @@ def test_a_metric_of_somebody_elses_says_itself_why_it_has_no_value(monkeypatch:
     finally:
         registry._asked.cache_clear()
         registry._shared.cache_clear()
-
-
-@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=8, unique=True), max_size=6), st.integers(1, 9))
-def test_rows_with_a_changed_cell_are_those_that_changed(changes: list[list[int]], row_cells: int) -> None:
-    rows = RowChanges(row_cells)
-    rows.fit(-(-100 // row_cells) * row_cells)
-    since = now()
-    for cells in changes:
-        rows.mark(np.array(sorted(cells), np.int64))
-    assert set(np.flatnonzero(rows.last > since).tolist()) == {cell // row_cells for some in changes for cell in some}
-    assert not (rows.last > now()).any()

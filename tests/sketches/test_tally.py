@@ -57,8 +57,7 @@ def test_a_view_reads_a_tally_in_units() -> None:
     board.add_tally(3, "lists", series, block, cells)
     board.add_tally(3, "unheard of", series, block, cells)
     rows = board.overall.total
-    size = options.overall.size
-    first, second = (View.of(rows[i * size : (i + 1) * size], options.overall, NOT_KEPT_FOR_SLICES) for i in (0, 1))
+    first, second = (View.of(rows.row(i), options.overall, NOT_KEPT_FOR_SLICES) for i in (0, 1))
     assert first.tally("lists")[5].tolist() == [1.0, 0.5]
     assert second.tally("lists")[63].tolist() == [0.0, 1.0]
     assert second.tally("lists").sum() == 1.0
@@ -111,6 +110,5 @@ def test_a_checkpoint_is_restored_with_other_tallies() -> None:
         assert by_tally(dense(found, other), other)["whole"] == by_tally(dense(was, one), one)["whole"]
         assert not any(by_tally(dense(found, other), other)["new"])
         assert dense(found, other)[: other.tallies].tolist() == dense(was, one)[: one.tallies].tolist()
-    total = restored.total.reshape(2, -1)
-    assert total[0].tolist() == dense(swapped[0], other).tolist()
-    assert total[1].tolist() == dense(swapped[1], other).tolist()
+    assert restored.total.row(0).tolist() == dense(swapped[0], other).tolist()
+    assert restored.total.row(1).tolist() == dense(swapped[1], other).tolist()
