@@ -95,9 +95,7 @@ class RowSums:
 
     def row(self, row: int) -> NDArray[np.int64]:
         """All cells of a row, int64[row_cells]; a copy."""
-        out = np.zeros((1, self.row_cells), np.int64)
-        self.add_rows_to(out, np.array([row]), np.zeros(1, np.int64))
-        return out[0]
+        return summed([self], row)
 
     def add_rows_to(self, out: NDArray[np.int64], rows: NDArray[np.int64], into: NDArray[np.int64]) -> None:
         """Adds row rows[i], or nothing if there is none, to out[into[i]]; `out` is int64[n, row_cells]."""
