@@ -49,3 +49,6 @@ def main() -> None:
     print(f"| a pending or correctable impression, indexes included | {joiner.nbytes / rows:.0f} bytes | ~64 |")
     print(f"| a version's pane, {events.n / 180:.0f} impressions | {overall / 1e3:.1f} kB | |")
     print(f"| a (version x slice) pane, {events.n / 180 / 12:.0f} impressions | {slices / 1e3:.1f} kB | |")
+    for what, sums in (("version", board.overall.total), ("slice", board.slices.total)):
+        each, most = sums.nbytes / sums.rows, 8 * sums.row_cells
+        print(f"| a {what}'s sums in one window | {each / 1e3:.1f} kB | {most / 1e3:.1f} |")

@@ -7,6 +7,7 @@ the last one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -97,10 +98,6 @@ class RowSums:
         """All cells of a row, int64[row_cells]; a copy."""
         return summed([self], row)
 
-    def add_rows_to(self, out: NDArray[np.int64], rows: NDArray[np.int64], into: NDArray[np.int64]) -> None:
-        """Adds row rows[i], or nothing if there is none, to out[into[i]]; `out` is int64[n, row_cells]."""
-        _add_rows(self._blocks.place, self._blocks.values, self._per_row, rows, into, out)
-
     def vector(self) -> SparseVector:
         """The cells of all rows that are not 0."""
         room = int(self._blocks.used[0]) * _BLOCK
@@ -115,12 +112,22 @@ class RowSums:
             self.last = np.append(self.last, np.zeros(rows - self.rows, np.int64))
 
 
-def summed(sums: list[RowSums], row: int) -> NDArray[np.int64]:
-    """One row of all of them together, int64[row_cells]; `sums` is not empty."""
-    out = np.zeros((1, sums[0].row_cells), np.int64)
+def gathered(sums: Sequence[RowSums], rows: NDArray[np.int64], into: NDArray[np.int64], count: int) -> RowSums:
+    """Sums with `count` rows, to row into[i] of which row rows[i] of all of `sums` was added; `sums` is not empty."""
+    out = RowSums(sums[0].row_cells)
+    out._fit(count)
+    room = sum(int(_in_use(one._blocks.place, rows, one._per_row)) for one in sums)
+    out._blocks = out._blocks._replace(values=np.zeros(room * _BLOCK, np.int64))
     for one in sums:
-        one.add_rows_to(out, np.array([row]), np.zeros(1, np.int64))
-    return out[0]
+        _add_rows(one._blocks, rows, into, out._blocks, out._per_row)
+    return out
+
+
+def summed(sums: Sequence[RowSums], row: int) -> NDArray[np.int64]:
+    """One row of all of them together, int64[row_cells]; `sums` is not empty."""
+    out = np.zeros(sums[0].row_cells, np.int64)
+    gathered(sums, np.array([row]), np.zeros(1, np.int64), 1).vector().add_to(out)
+    return out
 
 
 @numba.njit(cache=True, nogil=True)
@@ -169,24 +176,34 @@ def _clear(place: NDArray[np.int32], values: NDArray[np.int64]) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_rows(
-    place: NDArray[np.int32],
-    values: NDArray[np.int64],
-    per_row: int,
-    rows: NDArray[np.int64],
-    into: NDArray[np.int64],
-    out: NDArray[np.int64],
-) -> None:
+def _in_use(place: NDArray[np.int32], rows: NDArray[np.int64], per_row: int) -> int:
+    """How many blocks these rows have."""
+    n = 0
+    for row in rows:
+        if row * per_row < place.size:
+            for at in range(row * per_row, (row + 1) * per_row):
+                n += place[at] >= 0
+    return n
+
+
+@numba.njit(cache=True, nogil=True)
+def _add_rows(blocks: _Blocks, rows: NDArray[np.int64], into: NDArray[np.int64], out: _Blocks, per_row: int) -> None:
+    """Adds row rows[i], or nothing if there is none, to row into[i] of `out`, in which there is room, of zeros."""
     for i in range(rows.size):
-        if rows[i] * per_row >= place.size:
+        if rows[i] * per_row >= blocks.place.size:
             continue
-        to = out[into[i]]
         for block in range(per_row):
-            found = np.int64(place[rows[i] * per_row + block])
-            if found >= 0:
-                first, of = block * _BLOCK, found * _BLOCK
-                for cell in range(min(_BLOCK, to.size - first)):
-                    to[np.uint64(first + cell)] += values[np.uint64(of + cell)]
+            found = np.int64(blocks.place[rows[i] * per_row + block])
+            if found < 0:
+                continue
+            at = into[i] * per_row + block
+            to = np.int64(out.place[at])
+            if to < 0:
+                to = out.used[0]
+                out.place[at] = to
+                out.used[0] = to + 1
+            for cell in range(_BLOCK):
+                out.values[np.uint64(to * _BLOCK + cell)] += blocks.values[np.uint64(found * _BLOCK + cell)]
 
 
 @numba.njit(cache=True, nogil=True)

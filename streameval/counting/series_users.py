@@ -291,6 +291,6 @@ def _renumber(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Replaces the slots of sorted entries by indexes in `ids` (the distinct slots)."""
     slot = entries >> np.uint64(32)
-    known = np.unique(slot) if ids is None else ids
+    known = slot[np.diff(slot, prepend=LOW + np.uint64(1)) != 0] if ids is None else ids
     place = np.searchsorted(known, slot).astype(np.uint64)
     return known, (place << np.uint64(32)) | (entries & LOW)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_NEW_OBJECTS = 20_000  # between two looks of the collector at the youngest
+NEW_OBJECTS = 20_000  # between two looks of the collector at the youngest
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def quick_imports() -> Iterator[None]:
         yield
         gc.freeze()
     finally:
-        gc.set_threshold(_NEW_OBJECTS)
+        gc.set_threshold(NEW_OBJECTS)
         gc.enable()
 
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from streameval.events.batch import Series
 from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.registry import by_name, evaluate
@@ -192,7 +189,7 @@ def make_result(
         series=series,
         window=span.name,
         slice=where,
-        totals=totals_of(view.vector),
+        totals=totals_of(view.vector[:BUCKETS].tolist()),
         metrics=metrics,
         reasons=reasons,
         buckets=WhenRead(partial(fixed_buckets, view.buckets, view.layout.edges)),
@@ -215,11 +212,16 @@ def make_result(
     )
 
 
-def totals_of(vector: NDArray[np.int64]) -> Totals:
-    """Those of a result with these sums, int64[layout.size]."""
-    cells = vector[:BUCKETS].tolist()
-    reals = (read_real(cells[at], cells[at + 1]) for at in (SUM_PCLICK, SUM_LOG_LOSS, SUM_SQUARED, SUM_ABSOLUTE))
-    return Totals(cells[IMPRESSIONS], cells[CLICKS], *reals)
+def totals_of(cells: Sequence[int]) -> Totals:
+    """Those of a result with these sums; its first `BUCKETS` cells are enough."""
+    return Totals(
+        impressions=cells[IMPRESSIONS],
+        clicks=cells[CLICKS],
+        predicted_clicks=read_real(cells[SUM_PCLICK], cells[SUM_PCLICK + 1]),
+        log_loss_nats=read_real(cells[SUM_LOG_LOSS], cells[SUM_LOG_LOSS + 1]),
+        squared_error=read_real(cells[SUM_SQUARED], cells[SUM_SQUARED + 1]),
+        absolute_error=read_real(cells[SUM_ABSOLUTE], cells[SUM_ABSOLUTE + 1]),
+    )
 
 
 def of_span(span: Span, violations: int) -> dict[str, Any]:

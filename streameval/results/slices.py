@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.row_sums import RowSums, now
+from streameval.counting.row_sums import RowSums, gathered, now
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
@@ -21,10 +21,10 @@ from streameval.metrics.tables import ScoreCounts
 from streameval.metrics.when_read import MappingWhenRead, WhenRead
 from streameval.results.result import Result, Span, Totals, of_span, totals_of
 from streameval.results.slice_numbers import OfAllSlices, SliceNumbers
-from streameval.sketches.layout import CORRECTIONS, IMPRESSIONS, VIOLATIONS, Layout
+from streameval.sketches.layout import BUCKETS, CORRECTIONS, IMPRESSIONS, NO_OPTIONS, VIOLATIONS, Layout
 from streameval.sketches.sparse import SparseVector
 
-_AT_ONCE = 64  # rows that are summed over partitions at the same time: some megabytes
+_AT_ONCE = 256  # slices that are summed over partitions at the same time: some megabytes
 
 
 class _Shown(NamedTuple):
@@ -33,6 +33,14 @@ class _Shown(NamedTuple):
     series: Series
     where: tuple[str, str]
     rows: tuple[int, ...]
+
+
+class _Sums(NamedTuple):
+    """What was counted of a slice: the first `BUCKETS` cells, all that are not 0, and whether any score is selected."""
+
+    head: list[int]
+    vector: SparseVector
+    has_selected: bool
 
 
 class _Made(NamedTuple):
@@ -97,9 +105,12 @@ class SliceResults:
         if seen is None or len(seen.of) != len(sums) or any(a is not b for a, b in zip(seen.of, sums, strict=True)):
             seen = self._seen[span.name] = _Seen(sums, 0, span, inherited, [None] * len(self._shown))
         changed = {*self._changed(sums, seen.at), *seen.unknown}
-        for number, row in self._rows(sorted(changed), sums):
+        before = {number: seen.slices[number] for number in changed}
+        for number in changed:
+            seen.slices[number] = None
+        for number, found in self._rows(sorted(changed), sums):
             one = self._shown[number]
-            seen.slices[number] = self._made(one, row, span, inherited[one.series], seen.slices[number])
+            seen.slices[number] = self._made(one, found, span, inherited[one.series], before[number])
         self._take_over(seen, span, inherited, changed)
         seen.at, seen.span, seen.wholes, seen.unknown = at, span, inherited, []
         return [one.result for one in seen.slices if one is not None]
@@ -144,40 +155,43 @@ class SliceResults:
             found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
         return np.flatnonzero(found).tolist()
 
-    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """(number, its sums over all partitions, int64[layout.size]) of these slices."""
+    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, _Sums]]:
+        """(number, its sums over all partitions) of those of these slices that have any impression."""
+        layout = self._layout
         for first in range(0, len(numbers), _AT_ONCE):
             some = numbers[first : first + _AT_ONCE]
             parts = [self._shown[number].rows for number in some]
             into = np.repeat(np.arange(len(some)), [len(rows) for rows in parts])
-            rows, out = np.concatenate(parts), np.zeros((len(some), self._layout.size), np.int64)
-            for one in sums:
-                one.add_rows_to(out, rows, into)
-            yield from zip(some, out, strict=True)
+            together = gathered(sums, np.concatenate(parts), into, len(some))
+            heads = np.stack([together.column(cell) for cell in range(BUCKETS)], axis=1).tolist()
+            whole = together.vector()
+            ends = np.searchsorted(whole.cells, np.arange(len(some) + 1) * layout.size)
+            at = whole.cells - np.repeat(np.arange(len(some)) * layout.size, np.diff(ends))
+            has_selected = _selected(at, ends, layout.histogram, layout.bins, first_selected(layout)).tolist()
+            for i, number in enumerate(some):
+                if heads[i][IMPRESSIONS]:
+                    # copies: what is kept of one slice must not keep that of the others
+                    mine = slice(ends[i], ends[i + 1])
+                    vector = SparseVector(at[mine].copy(), whole.values[mine].copy())
+                    yield number, _Sums(heads[i], vector, has_selected[i])
 
-    def _made(
-        self, one: _Shown, row: NDArray[np.int64], span: Span, whole: OfAllSlices, before: _Made | None = None
-    ) -> _Made | None:
-        if not row[IMPRESSIONS]:
-            return None
-        layout = self._layout
-        totals, violations = totals_of(row), int(row[VIOLATIONS])
-        *kept, has_selected = _kept(row, layout.histogram, layout.bins, first_selected(layout))
+    def _made(self, one: _Shown, sums: _Sums, span: Span, whole: OfAllSlices, before: _Made | None = None) -> _Made:
+        totals, violations = totals_of(sums.head), sums.head[VIOLATIONS]
         known = None if before is None else before.numbers
-        numbers = SliceNumbers(SparseVector(*kept), layout, self._quantiles, whole, known)
+        numbers = SliceNumbers(sums.vector, self._layout, self._quantiles, whole, known)
         result = Result(
             series=one.series,
             window=span.name,
             slice=one.where,
             totals=totals,
             metrics=MappingWhenRead(numbers.metrics),
-            reasons=self._reasons_of(numbers, totals, has_selected),
+            reasons=self._reasons_of(numbers, totals, sums.has_selected),
             buckets=WhenRead(numbers.buckets),
             quantiles=WhenRead(numbers.quantiles),
             scores=ScoreCounts.when_read(numbers.scores),
-            corrected=int(row[CORRECTIONS]),
+            corrected=sums.head[CORRECTIONS],
             violations=violations,
-            recalibrated=None if layout.options is None else layout.options.sampling.recalibrated(one.series.version),
+            recalibrated=(self._layout.options or NO_OPTIONS).sampling.recalibrated(one.series.version),
             **of_span(span, violations),
             **numbers.inherited(),
         )
@@ -214,15 +228,12 @@ class SliceResults:
 
 
 @numba.njit(cache=True, nogil=True)
-def _kept(
-    row: NDArray[np.int64], histogram: int, bins: int, lowest: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-    """The cells that are not 0, their values, and whether a bin from `lowest` on is among them."""
-    n = np.count_nonzero(row)
-    cells, values, k, has_any = np.empty(n, np.int64), np.empty(n, np.int64), 0, False
-    for cell in range(row.size):
-        if row[cell] != 0:
-            cells[k], values[k] = cell, row[cell]
-            k += 1
-            has_any |= cell >= histogram and (cell - histogram) % bins >= lowest
-    return cells, values, has_any
+def _selected(
+    cells: NDArray[np.int64], ends: NDArray[np.int64], histogram: int, bins: int, lowest: int
+) -> NDArray[np.bool_]:
+    """Whether a bin from `lowest` on is among the cells from ends[i] to ends[i + 1]."""
+    out = np.zeros(ends.size - 1, np.bool_)
+    for i in range(out.size):
+        for cell in cells[ends[i] : ends[i + 1]]:
+            out[i] |= cell >= histogram and (cell - histogram) % bins >= lowest
+    return out

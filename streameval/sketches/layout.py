@@ -54,7 +54,8 @@ class Sampled:
 
     def recalibrated(self, version: str) -> float | None:
         """The share of non-clicks for which a version's pClick is corrected; None: it is not corrected."""
-        return self.trained_negatives if any(fnmatchcase(version, one) for one in self.recalibrate) else None
+        is_one = bool(self.recalibrate) and any(fnmatchcase(version, one) for one in self.recalibrate)
+        return self.trained_negatives if is_one else None
 
     def words(self) -> list[str]:
         """Sentences for readers of the results."""

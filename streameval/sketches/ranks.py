@@ -145,6 +145,9 @@ class GroupRanks:
         self._terms = GroupTerms(half, whole, real, real, np.zeros((0, 2), np.int64), whole, whole)
         self._used = 0  # cells of the arena in use
         self._totals = np.zeros(8, np.int64)
+        # made when they are read, and kept until groups change: a window is read far more often than it moves
+        self._squares: tuple[int, int, int] | None = None
+        self._of_each: tuple[Weighted, Weighted, Weighted | None] | None = None
 
     def apply(
         self,
@@ -161,6 +164,7 @@ class GroupRanks:
         also have an entry in `add` or `sub`. `copies`: of the entries of each, if copies are kept (see `Sorted`). Raises
         KeyError if an entry to retract is not present.
         """
+        self._forget()
         self._reserve_slots(slots)
         if value_slot is not None and value is not None and self._values:
             np.add.at(self._terms.value, value_slot, value)
@@ -226,14 +230,20 @@ class GroupRanks:
 
     def squares(self) -> tuple[int, int, int]:
         """Sums over eligible groups of (w AUC)^2, w * w AUC and w^2, in units of 1 / `SQUARE_SCALE`."""
-        return weighted_squares(self._terms.weighted_auc, self._terms.weight, self._weighting == BY_VALUE)
+        if self._squares is None:
+            terms = self._terms
+            self._squares = weighted_squares(terms.weighted_auc, terms.weight, self._weighting == BY_VALUE)
+        return self._squares
 
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
-        """The sums of every other weighting, see `weightings.of_each`; computed now, in one pass over the groups."""
-        terms = self._terms
-        if self._with_copies:
-            return of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
-        return of_each(self._lists.length, terms.clicks, terms.pairs, terms.value)
+        """The sums of every other weighting, see `weightings.of_each`: one pass over the groups."""
+        if self._of_each is None:
+            terms = self._terms
+            if self._with_copies:
+                self._of_each = of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
+            else:
+                self._of_each = of_each(self._lists.length, terms.clicks, terms.pairs, terms.value)
+        return self._of_each
 
     def by_block(
         self, ids: NDArray[np.uint64], halvings: int, less: NDArray[np.int64] | None = None
@@ -272,6 +282,7 @@ class GroupRanks:
 
     def keep(self, slots: NDArray[np.int64]) -> None:
         """Drops every group but `slots`, which are renumbered 0, 1, 2, ... in this order."""
+        self._forget()
         slots = slots[slots < self._lists.length.size]
         self._change(lambda column: column[slots])
         sorted_lists.fit(self._lists)
@@ -288,6 +299,7 @@ class GroupRanks:
 
     def clear(self) -> None:
         """Drops all groups, but keeps the memory for later ones."""
+        self._forget()
         for column in (self._lists.length, *self._terms, self._totals):
             column[:] = 0
 
@@ -331,6 +343,9 @@ class GroupRanks:
         by_slot = (lists.offset, lists.length, lists.capacity, *self._terms)
         cell = lists.arena.itemsize * (2 if self._with_copies else 1)
         return sum(column.nbytes for column in by_slot) + cell * self._used
+
+    def _forget(self) -> None:
+        self._squares = self._of_each = None
 
     def _reserve_slots(self, slots: int) -> None:
         have = self._lists.length.size

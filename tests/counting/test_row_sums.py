@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from streameval.counting.row_sums import RowSums, now, summed
+from streameval.counting.row_sums import RowSums, gathered, now, summed
 from streameval.sketches.sparse import SparseVector
 
 ROWS = 7
@@ -90,10 +90,10 @@ def test_those_of_several_partitions_are_added_up(seed: int) -> None:
         np.array([4, 1, 6, 1]),
         np.array([0, 1, 0, 0]),
     )  # rows of several, as those of one dimension's other values
-    out = np.zeros((2, size), np.int64)
-    for part in parts:
-        part.add_rows_to(out, rows, into)
-    assert out.tolist() == [(plain[4] + plain[6] + plain[1]).tolist(), plain[1].tolist()]
+    together = gathered(parts, rows, into, 3)
+    expected = [plain[4] + plain[6] + plain[1], plain[1], np.zeros(size, np.int64)]
+    assert [together.row(row).tolist() for row in range(3)] == [row.tolist() for row in expected]
+    assert together.vector() == SparseVector.of_dense(np.concatenate(expected))
 
 
 def test_a_row_takes_what_is_in_it() -> None:

@@ -62,6 +62,32 @@ def test_every_weighting_has_the_bits_of_the_one_that_is_kept(weighting: str) ->
     assert found.weighted_auc / found.weight == pytest.approx(total / weights, abs=1e-9)
 
 
+@pytest.mark.parametrize("configured", ["impressions", "value"])
+def test_what_is_read_in_between_is_not_what_is_read_after(configured: str) -> None:
+    """Sums that are kept until groups change are those of the groups as they are now, whatever changed them."""
+    u, p, y, v = table(3)
+    some = np.arange(u.size) < 2_000
+    first, second = (tuple(column[on] for column in (u, p, y, v)) for on in (some, ~some))
+    ranks = GroupRanks(configured, values=True)
+
+    def read() -> tuple[object, ...]:
+        again = GroupRanks(configured, values=True)
+        again.restore(ranks.state())
+        found = (ranks.squares(), ranks.of_each())
+        assert found == (again.squares(), again.of_each())
+        return found
+
+    filled(ranks, first, np.zeros(2_000, np.bool_))
+    seen = [read()]
+    filled(ranks, second, second[0] % 2 == 0)
+    seen.append(read())
+    ranks.keep(np.arange(0, 200, 3))
+    seen.append(read())
+    ranks.clear()
+    seen.append(read())
+    assert len(set(seen)) == 4
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1e-3, 0.05, 1.0, 1e6, 1e9, 1e11, 1e13])
 @pytest.mark.parametrize("configured", ["impressions", "value"])
 def test_by_value_the_unit_of_what_clicks_are_worth_is_no_matter(unit: float, configured: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streameval.counting.row_sums import RowSums
 from streameval.events.batch import Series
 from streameval.loop.pipeline import Pipeline
 from streameval.metrics import registry
@@ -199,14 +200,15 @@ def test_why_a_metric_has_no_value_follows_from_what_is_there(
 ) -> None:
     layout = Layout(7, (0.5,), options=Options((0.5,), threshold=threshold))
     p, y = np.array([p for p, _ in scores]), np.array([c for _, c in scores], np.int8)
-    row = np.zeros(layout.size, np.int64)
-    sketched(layout, np.zeros(p.size, np.int32), p, y).add_to(row)
+    sums = RowSums(layout.size)
+    sums.add(sketched(layout, np.zeros(p.size, np.int32), p, y))
     maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
     one = slices_module._Shown(SERIES, ("country", "de"), (0,))
     whole = OfAllSlices(None, False)
-    made = maker._made(one, row, Span("all", None, None, None, None), whole)
-    assert made is not None
-    assert made.result.reasons == registry.evaluate(View.of(row, layout, NOT_KEPT_FOR_SLICES))[1]
+    maker._shown = [one]
+    [(_, counted)] = maker._rows([0], [sums])
+    made = maker._made(one, counted, Span("all", None, None, None, None), whole)
+    assert made.result.reasons == registry.evaluate(View.of(sums.row(0), layout, NOT_KEPT_FOR_SLICES))[1]
     assert made.result.totals.impressions == len(scores)
 
 
