@@ -29,14 +29,19 @@ class Measured:
 
     @staticmethod
     def of(
-        ts: NDArray[np.int64], user: NDArray[np.uint64], label: NDArray[np.int8], scored: Scored, pane: int
+        ts: NDArray[np.int64],
+        user: NDArray[np.uint64],
+        label: NDArray[np.int8],
+        scored: Scored,
+        pane: int,
+        users: UserSlots | None = None,
     ) -> Measured:
         """Measures impressions in time order; `pane` in ms."""
         first = pane_starts(ts, pane)
         cuts = [a + np.searchsorted(scored.row[a:b], first) for a, b in pairwise(scored.bounds)]
         panes = [int(t) // pane for t in ts[first[:-1]]]
         loss, part = measure(scored.p, scored.row, label)
-        return Measured(loss, part, blocks_of(user), panes, first, cuts)
+        return Measured(loss, part, blocks_of(user), panes, first, cuts, users)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -77,10 +77,10 @@ class PaneScores:
 
     def ends(self, layers: Sequence[Layer]) -> list[int]:
         """By pane: the end of the panes from it on that there is room for. Of several layers, one pane at a time."""
-        room = np.add(*self._cells(layers))
-        pane = np.arange(room.size)
-        if len(layers) > 1:
-            return (pane + 1).tolist()
+        panes = len(layers[0].measured.panes)
+        if len(layers) > 1 or panes == 1:
+            return [*range(1, panes + 1)]
+        room, pane = np.add(*self._cells(layers)), np.arange(panes)
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(room)))
         return np.maximum(np.searchsorted(before, before[:-1] + _ROOM, side="right") - 1, pane + 1).tolist()
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streameval.counting.measured import Measured
 from streameval.counting.pane_scores import Layer, PaneScores, most_labels
 from streameval.counting.references import References
 from streameval.counting.slice_rows import SliceRows
-from streameval.counting.users import Users
+from streameval.counting.users import Users, UserSlots
 from streameval.counting.windows import Panes, Window
 from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
@@ -141,7 +141,7 @@ class Scoreboard:
             if placed:  # labels mature in order of time, late ones too: those of earlier panes have been counted
                 self.references.begin(panes[first])
             end = ends[first]
-            if placed:
+            if placed and end > first + 1:
                 labels = most_labels(layers[0], first, end, self.references.series)
                 if not self.references.alike(panes[first:end], labels):
                     end = first + 1
@@ -205,10 +205,10 @@ class Scoreboard:
     def measured(self, labelled: Labelled, scored: Scored) -> Measured:
         """What this board and its ledger need to know of the scores; count them before any others, which may change slots."""
         users = self.users.known(labelled.user) if scored.series.size else None
-        return replace(self._measured(labelled, scored), users=users)
+        return self._measured(labelled, scored, users)
 
-    def _measured(self, labelled: Labelled, scored: Scored) -> Measured:
-        return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane)
+    def _measured(self, labelled: Labelled, scored: Scored, users: UserSlots | None = None) -> Measured:
+        return Measured.of(labelled.ts, labelled.user, labelled.label, scored, self.pane, users)
 
     def add_cells(
         self, pane: int, series: NDArray[np.int32], cells: NDArray[np.int64], values: NDArray[np.int64]
