@@ -242,10 +242,12 @@ class PartitionKeeper:
 
     def state(self) -> CheckpointState:
         """The current numbers."""
-        written = [held.written_at for held in self._held.values()]
-        self._numbers.oldest = min((at for at in written if at is not None), default=None)
+        written = {partition: held.written_at for partition, held in self._held.items()}
+        self._numbers.oldest = min((at for at in written.values() if at is not None), default=None)
         self._numbers.restarts = max((held.restarts for held in self._held.values()), default=0)
-        self._numbers.never_written = sum(at is None for at in written)
+        # of one that has no leader nothing can be lost, and `streameval_consumer_silent` says so
+        missing = [partition for partition, at in written.items() if at is None and self._pipeline.has_read(partition)]
+        self._numbers.never_written = len(missing)
         self._numbers.failing = sum(held.failing for held in self._held.values())
         self._numbers.claimed = len(self._fenced)
         self._numbers.gone_unread = self._gone.refused

@@ -288,6 +288,10 @@ class Pipeline:
         self._retirement.adopt({Series(*name): seen for *name, seen in state["last_seen"]})
         return dict(reading.offsets)
 
+    def has_read(self, partition: int) -> bool:
+        """Whether it is known from where a partition is read."""
+        return partition in self._readings
+
     def topic_ids(self, partition: int) -> dict[tuple[str, int], str]:
         """The ids of the topics to which the offsets of a partition refer, where known."""
         reading = self._readings.get(partition)

@@ -120,7 +120,7 @@ class CheckpointState:
     """The state of the checkpoints of this worker's partitions. Totals are since the start."""
 
     oldest: float | None = None  # wall clock of the state that the least recently written partition has on disk
-    never_written: int = 0  # partitions without any checkpoint yet
+    never_written: int = 0  # partitions that have been read, without any checkpoint yet
     written: int = 0
     failures: int = 0  # could not be written: disk full, too slow for a stop
     fenced: int = 0  # refused, because another worker has the partition now

@@ -238,7 +238,7 @@ FAMILIES: tuple[Family, ...] = (
         checkpoint_last_success_timestamp_seconds=(
             "Wall-clock time of the oldest checkpoint among this worker's partitions; absent before the first."
         ),
-        checkpoint_missing_partitions="Partitions of this worker without any checkpoint yet.",
+        checkpoint_missing_partitions="Partitions that this worker has begun to read, without any checkpoint yet.",
         checkpoint_gone_partitions="Partitions that the topics no longer have, and whose counts cannot be restored.",
         checkpoint_size_bytes="Size of the last checkpoint of a partition.",
         checkpoint_duration_seconds="Time to write the last checkpoint, in the background.",
