@@ -72,8 +72,11 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
     send(first, [(f"{first}-1", first + 10), (f"{second}-2", second + 5)])  # the second arrives before its impression
     send(second, [(f"{first}-2", first + 20)])  # after its label is due, which is then corrected
     pipeline.advance()
+    pane = pipeline.settings.windows.pane
     for later in (2, 4):  # from the third look on, the run's AUC is updated incrementally
-        send(second + later * step, [])
+        send(
+            -(-(second + later * step) // pane) * pane - _MANY // 2, []
+        )  # half of it in the next pane: counted together
         pipeline.advance()
     pipeline.finish()
     pipeline.advance()
