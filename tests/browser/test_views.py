@@ -343,6 +343,27 @@ def test_everything_is_reached_by_keyboard(demo, watch) -> None:
     assert page.evaluate("document.activeElement.dataset.focus") == "chip-v2"
 
 
+def test_a_press_that_lasts_while_snapshots_come_is_a_press(demo, watch) -> None:
+    """What is drawn anew under a finger is no longer what was pressed: a browser then makes no click of it."""
+    page = filled(watch(demo), "overview")
+    drawn = "() => !document.querySelector('table.models tbody tr').ofBefore"  # since it was marked
+    for press, release in (
+        (page.mouse.down, page.mouse.up),
+        (lambda: page.keyboard.down("Space"), lambda: page.keyboard.up("Space")),
+    ):
+        page.evaluate("document.querySelector('table.models tbody tr').ofBefore = true")
+        press()
+        page.evaluate(SNAPSHOTS, 2)
+        assert not page.evaluate(drawn)
+        release()
+        page.wait_for_function(drawn)
+    page.locator("table.models a[data-focus]").first.hover()
+    page.mouse.down()
+    page.evaluate(SNAPSHOTS, 2)
+    page.mouse.up()
+    page.wait_for_selector(VIEWS["history"])
+
+
 def test_the_theme_can_be_changed_and_stays(demo, watch) -> None:
     watched = watch(demo)
     page = filled(watched, "overview")

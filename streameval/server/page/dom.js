@@ -1,5 +1,7 @@
 // Elements without a framework: h("td", { class: "number", onclick: choose }, "text", otherElement).
 
+import { held } from "./press.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function h(name, attributes = {}, ...children) {
@@ -21,8 +23,9 @@ function fill(node, attributes, children) {
 }
 
 // Replaces what an element holds, and gives the focus back to the control of the same name (of several, to the one in the same place). What is the same stays: an open
-// list of options would close, and what somebody types would be lost, with every snapshot.
+// list of options would close, and what somebody types would be lost, with every snapshot. Waits until nothing is pressed.
 export function replace(parent, ...children) {
+  if (held(parent, () => replace(parent, ...children))) return;
   const next = children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
   if (same(parent, next)) return;
   const active = parent.contains(document.activeElement) ? document.activeElement : null;
