@@ -74,9 +74,8 @@ def _send_all(pipeline: Pipeline, decoder: Decoder) -> None:
     pipeline.advance()
     pane = pipeline.settings.windows.pane
     for later in (2, 4):  # from the third look on, the run's AUC is updated incrementally
-        send(
-            -(-(second + later * step) // pane) * pane - _MANY // 2, []
-        )  # half of it in the next pane: counted together
+        end = -(-(second + later * step) // pane) * pane
+        send(end - _MANY // 2, [])  # half of it in the next pane: both are counted together
         pipeline.advance()
     pipeline.finish()
     pipeline.advance()

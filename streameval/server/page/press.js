@@ -29,5 +29,5 @@ const clicked = () => ends !== null && setTimeout(release); // the click comes a
 
 addEventListener("pointerdown", press, true);
 for (const name of ["pointerup", "pointercancel", "dragend", "blur"]) addEventListener(name, clicked, true);
-addEventListener("keydown", (event) => event.key === " " && press(), true);
+addEventListener("keydown", (event) => event.key === " " && !event.repeat && press(), true);
 addEventListener("keyup", (event) => event.key === " " && clicked(), true);
