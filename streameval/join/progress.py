@@ -34,7 +34,8 @@ class Progress:
         self.unlabelled = 0  # impressions, not mature, that wait for clicks because they do not carry their label
         self.needs_clicks = False  # there has been such an impression, or a click
         self._active = np.ones(inputs, np.bool_)
-        self._silent_until = NEVER  # silent inputs had been read to their end when the others were at this time
+        # by input, if it is silent: it had been read to its end when the other one was at this time
+        self._silent_until = np.full(inputs, NEVER, np.int64)
 
     def look_ahead(self, shown: NDArray[np.int64], clicked: NDArray[np.int64]) -> int:
         """How far `firm` will be when every input has reached the earliest of these times, those of a non-empty batch."""
@@ -66,14 +67,15 @@ class Progress:
         """
         self._active[input_number] = not idle
         if idle:
-            self._silent_until = int(self.newest.max())
+            self._silent_until[input_number] = self.newest.max()
             self._move_on()
 
     def must_be_asked(self, input_number: int) -> bool:
         """Whether it matters if a silent input has been read to its end: it is not idle yet, or more of it would be given up."""
         newest = int(self.newest.max())
         beyond = newest - self._lateness - self._horizon > self.given_up
-        return bool(self._active[input_number]) or (beyond and (newest - self._silent_until) * _PROOFS > self._horizon)
+        silent_until = int(self._silent_until[input_number])
+        return bool(self._active[input_number]) or (beyond and (newest - silent_until) * _PROOFS > self._horizon)
 
     def is_idle(self, input_number: int) -> bool:
         """Whether an input is idle."""
@@ -109,7 +111,7 @@ class Progress:
         self._active[:] = False
         if firm != NEVER:
             np.maximum(self.newest, firm + self._lateness, out=self.newest)
-        self._silent_until = int(self.newest.max())
+        self._silent_until[:] = self.newest.max()
         self._move_on()
 
     def state(self) -> dict[str, Any]:
@@ -146,7 +148,7 @@ class Progress:
             reached -= self._lateness
             self.watermark = max(self.watermark, reached)
             # rows cannot be kept indefinitely for an input that stays silent
-            silent = reached if self._active.all() else min(reached, self._silent_until - self._lateness)
-            self.given_up = max(self.given_up, silent - self._horizon)
+            proven = int(self._silent_until[~self._active].min(initial=FOREVER))
+            self.given_up = max(self.given_up, min(reached, proven - self._lateness) - self._horizon)
             self.firm = max(self.firm, self.given_up)
         self.watermark = max(self.watermark, self.firm)

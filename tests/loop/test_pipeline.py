@@ -437,14 +437,19 @@ def test_only_a_silence_that_was_listened_to_makes_an_input_idle() -> None:
     assert joiner.progress.is_idle(0)
 
 
+@pytest.mark.parametrize("idle_timeout", ["1s", "30s"])
 @pytest.mark.parametrize("ticks", [0, 1])
 @pytest.mark.parametrize("at_end", [False, True])
 def test_an_input_that_speaks_again_is_waited_for_however_far_ahead_the_other_was_read(
-    ticks: int, at_end: bool
+    ticks: int, at_end: bool, idle_timeout: str
 ) -> None:
-    """Clicks were silent for a while, and go on; a client reads impressions of twenty horizons before the next of them."""
+    """Clicks were silent for a while, and go on; a client reads impressions of twenty horizons before the next of them.
+
+    A tick takes two seconds, so with a timeout of one it finds the impressions silent, too.
+    """
     minute, clock = 60_000, ManualClock()
     join = {"attribution_window": "1m", "allowed_lateness": "0s", "request_gap": "30s", "correction_horizon": "2m"}
+    join["idle_timeout"] = idle_timeout
     pipeline = Pipeline(Settings.model_validate({"join": join}), clock)
     places = {("impressions", 0), ("clicks", 0)}
     pipeline.inputs = ("impressions", "clicks")
@@ -452,17 +457,16 @@ def test_an_input_that_speaks_again_is_waited_for_however_far_ahead_the_other_wa
     def take(*some: Shown | Tap) -> None:
         pipeline.take(make_batch([*some], pipeline.catalog, shared=False))
 
-    def wait(at_end: set[tuple[str, int]]) -> None:
-        for _ in range(20):
+    def wait(ticks: int, at_end: set[tuple[str, int]]) -> None:
+        for _ in range(ticks):
             clock.advance(2)
             pipeline.tick(lambda: at_end)
 
     take(Shown("first", BASE), Tap("first", BASE + 1))
-    wait(places)
+    wait(20, places)
     assert pipeline.partitions[0].joiner.progress.is_idle(1)
     take(*[Shown(f"i{k}", BASE + k * minute) for k in range(1, 40)])
-    for _ in range(ticks):
-        pipeline.tick(lambda: places if at_end else places - {("clicks", 0)})
+    wait(ticks, places if at_end else places - {("clicks", 0)})
     take(*[Tap(f"i{k}", BASE + k * minute + 1) for k in range(1, 40)])
     pipeline.finish()
     counts = readers_see(pipeline).report()["events"]
