@@ -21,6 +21,7 @@ from streameval.face.result import Evaluation
 from streameval.loop.make import recalibration_of
 from streameval.loop.pipeline import Pipeline
 from streameval.results.result import Result
+from streameval.results.results import Results
 from streameval.settings.tree import Settings
 
 _REQUESTS_AT_ONCE = 1 << 19  # rows whose requests are counted in one go
@@ -61,7 +62,7 @@ def evaluate_labelled(table: pa.Table, columns: Columns, settings: Settings, bas
     if several or baseline is not None:
         snapshot = replace(snapshot, comparisons=tuple(at_once.comparisons(baseline)))
     if columns.user is None:
-        return Evaluation(replace(snapshot, results=tuple(map(_without_users, snapshot.results))))
+        return Evaluation(replace(snapshot, results=Results.of(map(_without_users, snapshot.results))))
     return Evaluation(replace(snapshot, users=pipeline.users()), partial(_names, columns.user, table[columns.user]))
 
 

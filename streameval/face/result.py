@@ -161,7 +161,7 @@ class Evaluation:
         of_series = [r for r in there if version in (None, r.series.version) and model in (None, r.series.model)]
         found = [r for r in of_series if r.series.objective == (objective or "")]
         if len(found) != 1:
-            series = sorted({f"{r.series.model} {r.series.version}" for r in self.snapshot.results})
+            series = sorted({f"{r.series.model} {r.series.version}" for r in self.snapshot.results.overall})
             raise KeyError(f"{len(found)} results, not one; there are results of {', '.join(series) or 'nothing'}")
         flat = found[0].as_json()
         known = ("impressions", "clicks", *found[0].metrics)

@@ -10,13 +10,12 @@ _HEAD = ("model", "version", "window", "impressions", "clicks", "auc", "gauc", "
 def overall_rows(snapshot: Snapshot) -> list[tuple[str, ...]]:
     """A head, then a row per version and window; "-": undefined. What cannot be trusted says why, behind its last number."""
     rows: list[tuple[str, ...]] = [_HEAD]
-    for r in snapshot.results:
-        if r.slice is None:
-            numbers = ["-" if (v := r.metrics[name]) is None else f"{v:.4f}" for name in _HEAD[5:]]
-            mark = "" if r.reliable else f"  ! {r.reliable_reason}"
-            counts = (f"{r.totals.impressions:,}", f"{r.totals.clicks:,}")
-            version = f"{r.series.version} [{r.series.objective}]" if r.series.objective else r.series.version
-            rows.append((r.series.model, version, r.window, *counts, *numbers[:-1], numbers[-1] + mark))
+    for r in snapshot.results.overall:
+        numbers = ["-" if (v := r.metrics[name]) is None else f"{v:.4f}" for name in _HEAD[5:]]
+        mark = "" if r.reliable else f"  ! {r.reliable_reason}"
+        counts = (f"{r.totals.impressions:,}", f"{r.totals.clicks:,}")
+        version = f"{r.series.version} [{r.series.objective}]" if r.series.objective else r.series.version
+        rows.append((r.series.model, version, r.window, *counts, *numbers[:-1], numbers[-1] + mark))
     return rows
 
 

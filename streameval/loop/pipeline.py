@@ -29,7 +29,6 @@ from streameval.process.background import Background
 from streameval.results.evaluate import Evaluator, PartTotals
 from streameval.results.health import HealthJudge, Joined, SourceSeen, unreliable
 from streameval.results.panes import PaneHistory
-from streameval.results.result import undefined
 from streameval.results.snapshot import (
     Snapshot,
     Surroundings,
@@ -176,9 +175,11 @@ class Pipeline:
             keep = self._kept_from(end)
             panes = self._panes.update(boards, end, keep)
             sketches = None if self.has_history else self._panes.sketches(boards)
-            self._users.refresh([board.users for board in boards], {r.series for r in results if r.totals.impressions})
+            self._users.refresh(
+                [board.users for board in boards], {r.series for r in results.overall if r.totals.impressions}
+            )
             self._forget_before(keep)
-        self._retirement.see(results, now)
+        self._retirement.see(results.overall, now)
         if with_history:
             self._retire(partitions)
         self._latest = Snapshot(
@@ -186,7 +187,7 @@ class Pipeline:
             taken_at=now,
             started_at=self._latest.started_at,
             events=reported(partitions, self._readings.values()),
-            results=tuple(results),
+            results=results,
             partitions=usage.partition_states(self.partitions, self._readings, self.gone),
             join=health,
             panes=panes,
@@ -197,7 +198,7 @@ class Pipeline:
             stage_seconds=usage.sums([self.seconds, *(m.seconds for m in partitions)]),
             table_bytes=usage.table_bytes(partitions, self._evaluator.nbytes),
             options=self._latest.options,
-            undefined=undefined(results),
+            undefined=results.undefined(),
             online_updates=usage.updates(partitions, self.settings.models),
             online_failures=usage.failures(partitions, self.settings.models),
             suspensions=tuple(one.suspended for m in partitions for one in m.learners if one.suspended is not None),

@@ -31,9 +31,9 @@ class Retirement:
         self.last_seen: dict[Series, float] = {}  # wall clock, seconds
 
     def see(self, results: Iterable[Result], now: float) -> None:
-        """Records the series whose impressions over the run have grown as seen."""
+        """Records the series whose impressions over the run have grown as seen. `results`: the overall ones."""
         for result in results:
-            if result.window == ALL and result.slice is None:
+            if result.window == ALL:
                 n = result.totals.impressions
                 before = self._last_count.get(result.series)
                 self._last_count[result.series] = n

@@ -22,6 +22,7 @@ from streameval.join.policy import FOREVER
 from streameval.metrics.view import Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
 from streameval.results.result import Result, Span, make_result
+from streameval.results.results import Results
 from streameval.results.reuse import Reuse
 from streameval.results.slices import SliceResults
 from streameval.settings.measures import Auction
@@ -98,8 +99,8 @@ class Evaluator:
             frames.append(Frame(format_duration(length * self._pane), index, end - length, end))
         return frames
 
-    def results(self, parts: Sequence[PartTotals], unreliable: dict[str, str]) -> list[Result]:
-        """Every result: overall ones, then slices, each by window, series and slice value.
+    def results(self, parts: Sequence[PartTotals], unreliable: dict[str, str]) -> Results:
+        """Every result, by window, series and slice value.
 
         `unreliable` gives the reason by window name.
         """
@@ -114,13 +115,13 @@ class Evaluator:
             found = [self._overall_result(boards, sums, frame, span, *one) for one in self._counted(sums)]
             # by name, not by code: codes come in order of arrival, and the report must not depend on that
             out += sorted(found, key=lambda result: result.series)
-        overall = tuple(out)
+        sliced = []
         if self._catalog.dimensions:
             self._slices.begin([board.slices.total for board in boards])
             for frame, span in zip(frames, spans, strict=True):
-                wholes = {result.series: result for result in overall if result.window == frame.name}
-                out += self._slices.of_window(span, _slices(boards, frame), wholes)
-        return out
+                wholes = {result.series: result for result in out if result.window == frame.name}
+                sliced.append(self._slices.of_window(span, _slices(boards, frame), wholes))
+        return Results(out, sliced)
 
     def auctions(self, parts: Sequence[PartTotals], settings: Auction) -> tuple[WindowAuctions, ...]:
         """Replayed auctions, by window and model: what is read of the sums is copied."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -240,14 +239,3 @@ def of_span(span: Span, violations: int) -> dict[str, Any]:
 def moved(result: Result, span: Span) -> Result:
     """The same numbers, of another span of the same name."""
     return replace(result, **of_span(span, result.violations))
-
-
-def undefined(results: Iterable[Result]) -> dict[str, int]:
-    """By "metric:reason", in how many results a metric is undefined."""
-    alike: dict[int, list[Mapping[str, str]]] = {}
-    for result in results:
-        alike.setdefault(id(result.reasons), []).append(result.reasons)
-    counts: Counter[str] = Counter()
-    for same in alike.values():
-        counts.update({f"{name}:{why}": len(same) for name, why in same[0].items()})
-    return dict(counts)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +12,9 @@ from streameval.metrics import registry
 from streameval.metrics.errors import Errors, standard_errors
 from streameval.metrics.tables import Bucket, ScoreCounts, counts_of, fixed_buckets, quantile_buckets
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, View
-from streameval.metrics.when_read import MappingWhenRead
 from streameval.results.result import Result
 from streameval.sketches.layout import Layout
 from streameval.sketches.sparse import SparseVector
-
-READ_FOR = 90.0  # seconds: whoever reads numbers of a slice may ask again for so long, as Prometheus every minute
 
 
 class OfAllSlices(NamedTuple):
@@ -36,41 +32,43 @@ class OfAllSlices(NamedTuple):
         return cls(errors, result.sampled)
 
 
-class SliceNumbers:
-    """The sums of a slice, and what follows from them when it is read."""
+@dataclass(slots=True)
+class SliceSums:
+    """What was counted of a slice."""
 
-    __slots__ = ("_errors", "_layout", "_metrics", "_quantiles", "read_at", "sums", "whole")
+    head: list[int]  # the first `BUCKETS` cells
+    vector: SparseVector  # all cells that are not 0
+    reasons: Mapping[str, str]  # why metrics have no value
+    metrics: Mapping[str, float | int | None] | None = None  # once somebody has read them
+    errors: tuple[OfAllSlices, Errors] | None = None  # the same, and of which result of all slices they follow
+
+    def view(self, layout: Layout) -> View:
+        """What metrics are made of."""
+        row = np.zeros(layout.size, np.int64)
+        self.vector.add_to(row)
+        return View.of(row, layout, NOT_KEPT_FOR_SLICES)
+
+
+class SliceNumbers:
+    """What follows from the sums of a slice when it is read."""
+
+    __slots__ = ("_asked", "_layout", "_quantiles", "_sums", "_whole")
 
     def __init__(
-        self, sums: SparseVector, layout: Layout, quantiles: int, whole: OfAllSlices, before: SliceNumbers | None = None
+        self, sums: SliceSums, layout: Layout, quantiles: int, whole: OfAllSlices, asked: Callable[[], None]
     ) -> None:
-        """`before`: those of the same slice at the last look. If they were read, these are made at once: whoever asks again, as
-        Prometheus does, need not wait.
-        """
-        self.sums, self.whole = sums, whole
-        self._layout, self._quantiles = layout, quantiles
-        self._metrics: Mapping[str, float | int | None] | None = None
-        self._errors: Errors | None = None
-        self.read_at: float = -math.inf if before is None else before.read_at  # monotonic seconds
-        if before is not None and before.sums is sums:
-            self._metrics = before._metrics
-        if self.read_at + READ_FOR > time.monotonic():
-            self._made_errors()
-
-    def view(self) -> View:
-        """What metrics are made of."""
-        row = np.zeros(self._layout.size, np.int64)
-        self.sums.add_to(row)
-        return View.of(row, self._layout, NOT_KEPT_FOR_SLICES)
+        """`asked` is called whenever somebody reads its metrics or their errors."""
+        self._sums, self._layout, self._quantiles = sums, layout, quantiles
+        self._whole, self._asked = whole, asked
 
     def metrics(self) -> Mapping[str, float | int | None]:
         """Every metric by name."""
-        self.read_at = time.monotonic()
+        self._asked()
         return self._made_metrics()
 
     def stderrs(self) -> Mapping[str, float | None]:
         """Standard errors, by metric."""
-        self.read_at = time.monotonic()
+        self._asked()
         return self._made_errors().stderr
 
     def design_effects(self) -> Mapping[str, float]:
@@ -79,31 +77,30 @@ class SliceNumbers:
 
     def scores(self) -> ScoreCounts:
         """The score histogram."""
-        return counts_of(self.view().used, self._layout)
+        return counts_of(self._sums.view(self._layout).used, self._layout)
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The table with the configured edges."""
-        return fixed_buckets(self.view().buckets, self._layout.edges)
+        return fixed_buckets(self._sums.view(self._layout).buckets, self._layout.edges)
 
     def quantiles(self) -> tuple[Bucket, ...]:
         """The table with equal counts."""
         return quantile_buckets(self.scores(), self._quantiles)
 
-    def inherited(self) -> dict[str, Any]:
-        """The fields of a result that follow from that of all slices together, too."""
-        return {
-            "stderrs": MappingWhenRead(self.stderrs),
-            "design_effects": MappingWhenRead(self.design_effects),
-            "stderr_df": None if self.whole.errors is None else self.whole.errors.df,
-            "sampled": self.whole.sampled,
-        }
+    def make(self) -> None:
+        """Makes metrics and errors."""
+        self._made_errors()
 
     def _made_metrics(self) -> Mapping[str, float | int | None]:
-        if self._metrics is None:  # two readers at once make the same
-            self._metrics = registry.evaluate(self.view())[0]
-        return self._metrics
+        sums = self._sums
+        if sums.metrics is None:  # two readers at once make the same
+            sums.metrics = registry.evaluate(sums.view(self._layout))[0]
+        return sums.metrics
 
     def _made_errors(self) -> Errors:
-        if self._errors is None:
-            self._errors = standard_errors(self.view(), self._made_metrics(), self.whole.errors)
-        return self._errors
+        sums, whole = self._sums, self._whole
+        if sums.errors is None or sums.errors[0] is not whole:
+            errors = standard_errors(sums.view(self._layout), self._made_metrics(), whole.errors)
+            sums.errors = whole, errors
+            return errors
+        return sums.errors[1]

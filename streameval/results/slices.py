@@ -4,9 +4,8 @@ numbers are made when somebody reads them, or at once while somebody does so aga
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numba
 import numpy as np
@@ -17,35 +16,31 @@ from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
 from streameval.metrics.operating import first_selected
-from streameval.metrics.tables import ScoreCounts
-from streameval.metrics.when_read import MappingWhenRead, WhenRead
-from streameval.results.result import Result, Span, Totals, of_span, totals_of
-from streameval.results.slice_numbers import OfAllSlices, SliceNumbers
-from streameval.sketches.layout import BUCKETS, CORRECTIONS, IMPRESSIONS, NO_OPTIONS, VIOLATIONS, Layout
+from streameval.results.result import Result, Span
+from streameval.results.slice_numbers import OfAllSlices, SliceSums
+from streameval.results.window_slices import LastRead, SummedSlice, WindowSlices
+from streameval.sketches.layout import BUCKETS, CLICKS, IMPRESSIONS, Layout
 from streameval.sketches.sparse import SparseVector
 
 _AT_ONCE = 256  # slices that are summed over partitions at the same time: some megabytes
 
 
-class _Shown(NamedTuple):
-    """A slice of a series, and the rows whose sum it is."""
+class _Reasons:
+    """Why metrics are undefined, and in how many slices each: few have reasons of their own."""
 
-    series: Series
-    where: tuple[str, str]
-    rows: tuple[int, ...]
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[Mapping[str, str], int]] = {}
 
+    def add(self, reasons: Mapping[str, str], n: int) -> None:
+        """So many more, or fewer."""
+        count = self._of.get(id(reasons), (reasons, 0))[1] + n
+        self._of[id(reasons)] = reasons, count
+        if not count:
+            del self._of[id(reasons)]
 
-class _Sums(NamedTuple):
-    """What was counted of a slice: the first `BUCKETS` cells, all that are not 0, and whether any score is selected."""
-
-    head: list[int]
-    vector: SparseVector
-    has_selected: bool
-
-
-class _Made(NamedTuple):
-    result: Result
-    numbers: SliceNumbers
+    def counts(self) -> tuple[tuple[Mapping[str, str], int], ...]:
+        """As they are now."""
+        return tuple(self._of.values())
 
 
 @dataclass(slots=True)
@@ -53,11 +48,19 @@ class _Seen:
     """A window as of the last look at it."""
 
     of: Sequence[RowSums]
-    at: int  # see `row_sums.now`
-    span: Span
-    wholes: dict[Series, OfAllSlices]
-    slices: list[_Made | None]  # by `_Shown`; None: nothing was counted
+    counted: list[SliceSums | None]  # by `SummedSlice`; None: nothing was counted
+    last_read: LastRead
+    at: int = 0  # see `row_sums.now`
+    reasons: _Reasons = field(default_factory=_Reasons)
     unknown: list[int] = field(default_factory=list)  # of which the last look knew nothing
+    results: WindowSlices | None = None
+
+    def count(self, number: int, sums: SliceSums | None) -> None:
+        """What was counted of one."""
+        for one, n in ((self.counted[number], -1), (sums, +1)):
+            if one is not None:
+                self.reasons.add(one.reasons, n)
+        self.counted[number] = sums
 
 
 class SliceResults:
@@ -66,10 +69,10 @@ class SliceResults:
     def __init__(self, catalog: Catalog, slice_rows: SliceRows, layout: Layout, quantiles: int) -> None:
         self._catalog, self._slice_rows = catalog, slice_rows
         self._layout, self._quantiles = layout, quantiles
-        self._shown: list[_Shown] = []
+        self._shown: list[SummedSlice] = []
         self._first = np.zeros(0, np.int64)  # the first row of every one of them
         self._several: list[int] = []  # those of several rows
-        self._by_series: dict[Series, list[int]] = {}
+        self._all_series: list[Series] = []
         self._named: tuple[object, ...] = ()  # as of which names that is
         self._seen: dict[str, _Seen] = {}
         self._reasons: dict[tuple[bool, bool, bool], Mapping[str, str]] = {}
@@ -86,38 +89,59 @@ class SliceResults:
         if shown == self._shown:
             return
         for seen in self._seen.values():
-            known = dict(zip(self._shown, seen.slices, strict=True))
-            seen.slices = [known.get(one) for one in shown]
-            seen.unknown = [at for at, one in enumerate(shown) if one not in known]
-        self._shown, self._by_series = shown, {}
+            known = {one: number for number, one in enumerate(self._shown)}
+            before, seen.counted = seen.counted, [None] * len(shown)
+            seen.reasons = _Reasons()
+            seen.last_read = seen.last_read.of([known.get(one, -1) for one in shown])
+            for number, one in enumerate(shown):
+                if one in known:
+                    seen.count(number, before[known[one]])
+            seen.unknown = [number for number, one in enumerate(shown) if one not in known]
+            seen.results = None
+        self._shown, self._all_series = shown, list(dict.fromkeys(one.series for one in shown))
         self._first = np.array([one.rows[0] for one in shown], np.int64)
         self._several = [at for at, one in enumerate(shown) if len(one.rows) > 1]
-        for at, one in enumerate(shown):
-            self._by_series.setdefault(one.series, []).append(at)
 
-    def of_window(self, span: Span, sums: Sequence[RowSums], wholes: Mapping[Series, Result]) -> list[Result]:
+    def of_window(self, span: Span, sums: Sequence[RowSums], wholes: Mapping[Series, Result]) -> WindowSlices:
         """The results in one window, by series and slice. `sums`: of every partition, by row; `wholes`: those of all slices
         together, by series.
         """
         at = now()
-        inherited = {series: OfAllSlices.of(wholes.get(series)) for series in self._by_series}
         seen = self._seen.get(span.name)
         if seen is None or len(seen.of) != len(sums) or any(a is not b for a, b in zip(seen.of, sums, strict=True)):
-            seen = self._seen[span.name] = _Seen(sums, 0, span, inherited, [None] * len(self._shown))
+            n = len(self._shown)
+            last_read = LastRead(np.full(n, -np.inf)) if seen is None else seen.last_read
+            seen = self._seen[span.name] = _Seen(sums, [None] * n, last_read)
         changed = {*self._changed(sums, seen.at), *seen.unknown}
-        before = {number: seen.slices[number] for number in changed}
+        found = dict(self._rows(sorted(changed), sums))
         for number in changed:
-            seen.slices[number] = None
-        for number, found in self._rows(sorted(changed), sums):
-            one = self._shown[number]
-            seen.slices[number] = self._made(one, found, span, inherited[one.series], before[number])
-        self._take_over(seen, span, inherited, changed)
-        seen.at, seen.span, seen.wholes, seen.unknown = at, span, inherited, []
-        return [one.result for one in seen.slices if one is not None]
+            seen.count(number, found.get(number))
+        seen.at, seen.unknown = at, []
+        before = seen.results
+        inherited = self._inherited(wholes, {} if before is None else before.wholes)
+        if before is not None and not changed and before.span == span and before.wholes == inherited:
+            return before
+        counted, reasons = tuple(seen.counted), seen.reasons.counts()
+        seen.results = results = WindowSlices(
+            self._shown, counted, span, inherited, seen.last_read, reasons, self._layout, self._quantiles
+        )
+        for number in seen.last_read.lately():
+            results.make(number)
+        return results
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _show(self, run: Sequence[RowSums]) -> list[_Shown]:
+    def _inherited(
+        self, wholes: Mapping[Series, Result], before: Mapping[Series, OfAllSlices]
+    ) -> dict[Series, OfAllSlices]:
+        """By series; what is as it was `before` is the same object."""
+        out = {}
+        for series in self._all_series:
+            now_, was = OfAllSlices.of(wholes.get(series)), before.get(series)
+            out[series] = now_ if was is None or was != now_ else was
+        return out
+
+    def _show(self, run: Sequence[RowSums]) -> list[SummedSlice]:
         """Of a dimension with more than `max_values` those with most impressions, then by name: what was counted of the
         others is in `__other__`. So it does not matter in which order values came, nor from which partition.
         """
@@ -136,7 +160,7 @@ class SliceResults:
         for number, code, dimension, value in known:
             rows.setdefault((code, dimension, value if value in shown[dimension] else 1), []).append(number)
         found = [
-            _Shown(
+            SummedSlice(
                 self._catalog.series[code], (self._catalog.dimensions[of], self._catalog.values[of][value]), (*some,)
             )
             for (code, of, value), some in rows.items()
@@ -155,7 +179,7 @@ class SliceResults:
             found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
         return np.flatnonzero(found).tolist()
 
-    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, _Sums]]:
+    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, SliceSums]]:
         """(number, its sums over all partitions) of those of these slices that have any impression."""
         layout = self._layout
         for first in range(0, len(numbers), _AT_ONCE):
@@ -173,58 +197,21 @@ class SliceResults:
                     # copies: what is kept of one slice must not keep that of the others
                     mine = slice(ends[i], ends[i + 1])
                     vector = SparseVector(at[mine].copy(), whole.values[mine].copy())
-                    yield number, _Sums(heads[i], vector, has_selected[i])
+                    yield number, self._counted(heads[i], vector, has_selected[i])
 
-    def _made(self, one: _Shown, sums: _Sums, span: Span, whole: OfAllSlices, before: _Made | None = None) -> _Made:
-        totals, violations = totals_of(sums.head), sums.head[VIOLATIONS]
-        known = None if before is None else before.numbers
-        numbers = SliceNumbers(sums.vector, self._layout, self._quantiles, whole, known)
-        result = Result(
-            series=one.series,
-            window=span.name,
-            slice=one.where,
-            totals=totals,
-            metrics=MappingWhenRead(numbers.metrics),
-            reasons=self._reasons_of(numbers, totals, sums.has_selected),
-            buckets=WhenRead(numbers.buckets),
-            quantiles=WhenRead(numbers.quantiles),
-            scores=ScoreCounts.when_read(numbers.scores),
-            corrected=sums.head[CORRECTIONS],
-            violations=violations,
-            recalibrated=(self._layout.options or NO_OPTIONS).sampling.recalibrated(one.series.version),
-            **of_span(span, violations),
-            **numbers.inherited(),
-        )
-        return _Made(result, numbers)
-
-    def _take_over(
-        self, seen: _Seen, span: Span, inherited: Mapping[Series, OfAllSlices], made: Collection[int]
-    ) -> None:
-        """Of slices whose sums have not changed: what follows from the window, and from all slices together."""
-        for series, numbers in self._by_series.items():
-            whole = inherited[series]
-            is_same = seen.wholes.get(series) == whole
-            if is_same and seen.span == span:
-                continue
-            for number in numbers:
-                one = seen.slices[number]
-                if one is None or number in made:
-                    continue
-                more = of_span(span, one.result.violations)
-                known = one.numbers
-                if not is_same:
-                    known = SliceNumbers(known.sums, self._layout, self._quantiles, whole, known)
-                    more |= known.inherited()
-                seen.slices[number] = _Made(replace(one.result, **more), known)
-
-    def _reasons_of(self, numbers: SliceNumbers, totals: Totals, has_selected: bool) -> Mapping[str, str]:
-        """Why metrics have no value. Of ours that follows from which impressions there are at all; of others, from themselves."""
+    def _counted(self, head: list[int], vector: SparseVector, has_selected: bool) -> SliceSums:
+        """With the reasons why metrics have no value. Of ours they follow from which impressions there are at all; of others,
+        from themselves.
+        """
+        sums = SliceSums(head, vector, {})
         if registry.has_others():
-            return registry.evaluate(numbers.view())[1]
-        kind = totals.clicks == 0, totals.clicks == totals.impressions, has_selected
+            sums.metrics, sums.reasons = registry.evaluate(sums.view(self._layout))
+            return sums
+        kind = head[CLICKS] == 0, head[CLICKS] == head[IMPRESSIONS], has_selected
         if kind not in self._reasons:
-            self._reasons[kind] = registry.evaluate(numbers.view())[1]
-        return self._reasons[kind]
+            self._reasons[kind] = registry.evaluate(sums.view(self._layout))[1]
+        sums.reasons = self._reasons[kind]
+        return sums
 
 
 @numba.njit(cache=True, nogil=True)

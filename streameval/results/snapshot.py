@@ -21,7 +21,7 @@ from streameval.models.learner import Suspension
 from streameval.results.auctions import WindowAuctions
 from streameval.results.certificate import CertificateState
 from streameval.results.outlets import ReceiverState, SinkState
-from streameval.results.result import Result
+from streameval.results.results import Results
 from streameval.sketches.layout import NO_OPTIONS, Options
 from streameval.sketches.sparse import SparseVector
 
@@ -168,7 +168,7 @@ class Snapshot:
     taken_at: float  # wall clock, seconds since the epoch
     started_at: float
     events: Mapping[str, Any]  # the report's "events": counters by fate, and "invalid" by reason
-    results: tuple[Result, ...]
+    results: Results
     partitions: tuple[PartitionState, ...]
     join: JoinHealth
     panes: Mapping[Series, PaneColumns] = field(default_factory=dict)
@@ -274,7 +274,7 @@ def empty_snapshot(started_at: float, options: Options = NO_OPTIONS) -> Snapshot
         taken_at=started_at,
         started_at=started_at,
         events={},
-        results=(),
+        results=Results.of(()),
         partitions=(),
         join=JoinHealth(True, None, None, 0, Delays((float("inf"),), (0,), 0.0)),
         options=options,

@@ -24,6 +24,7 @@ from streameval.events.batch import Series
 from streameval.metrics.tables import ScoreCounts
 from streameval.results.publish import Publisher
 from streameval.results.result import Result, Totals
+from streameval.results.results import Results
 from streameval.results.snapshot import empty_snapshot
 from streameval.server import ServerHandle, create_app, serve
 from streameval.settings.server import Server
@@ -53,8 +54,10 @@ class Stage:
         """The next snapshot."""
         before = self.publisher.latest()
         deploys = changes.pop("deploys", (deploy(),))
+        results = Results.of(changes.pop("results", before.results))
+        number = before.number + 1
         self.publisher.publish(
-            replace(before, number=before.number + 1, comparisons=comparisons, deploys=deploys, **changes)
+            replace(before, number=number, comparisons=comparisons, deploys=deploys, results=results, **changes)
         )
 
 

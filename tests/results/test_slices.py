@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,13 +18,13 @@ from streameval.loop.pipeline import Pipeline
 from streameval.metrics import registry
 from streameval.metrics.metric import Metric
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, Undefined, View
-from streameval.results import slice_numbers
 from streameval.results import slices as slices_module
+from streameval.results import window_slices
 from streameval.results.result import Result, Span, make_result
-from streameval.results.slice_numbers import OfAllSlices
+from streameval.results.window_slices import SummedSlice
 from streameval.settings.tree import Settings
 from streameval.sketches.accumulate import sketched
-from streameval.sketches.layout import Layout, Options
+from streameval.sketches.layout import IMPRESSIONS, Layout, Options
 from streameval.sources.formats.decode import Decoder
 from streameval.testing import ManualClock, readers_see
 
@@ -127,7 +128,7 @@ def test_only_those_that_have_changed_are_made() -> None:
     take_events(pipe, [event(0, 400_000, "late", 0.5, 1, "v1", "c0", "a")])
     take_events(pipe, [event(1, 500_000, "later", 0.5, 1, "v1", "c0", "a")])
     after = sliced(readers_see(pipe).results)
-    changed = {key for key in before if after[key].totals is not before[key].totals and key[1] == "all"}
+    changed = {key for key in before if after[key].totals != before[key].totals and key[1] == "all"}
     pending = {("v1", "v2")[i % 3 == 0] for i in range(390, 400)}  # whose labels became final with them
     assert changed >= {(SERIES, "all", ("country", "c0"))}
     assert {series.version for series, *_ in changed} <= {"v1", *pending}
@@ -173,20 +174,52 @@ def test_numbers_that_are_read_again_and_again_are_made_at_once(
     take(pipe, 300, 100)
     made.clear()
     after = sliced(readers_see(pipe).results)
-    assert after[key].totals is not before[key].totals
+    assert after[key].totals != before[key].totals
     kinds = len(made)
     assert after[key].stderrs["auc"] is not None
     assert after[key].metrics["auc"] != before[key].metrics["auc"]
     assert len(made) == kinds
     assert after[*key[:2], ("device", "b")].metrics["auc"] is not None
     assert len(made) == kinds + 1
-    monkeypatch.setattr(slice_numbers, "READ_FOR", 0.0)
+    monkeypatch.setattr(window_slices, "READ_FOR", 0.0)
     take(pipe, 400, 100)
     made.clear()
     found = sliced(readers_see(pipe).results)[key]
     kinds = len(made)
     assert found.metrics["auc"] is not None
     assert len(made) == kinds + 1
+
+
+def test_what_is_known_without_results_is_what_results_say() -> None:
+    """Look after look, while values come and move to `__other__`; and a result is the same one as long as nothing changes."""
+    pipe = pipeline()
+    for start in range(0, 600, 60):
+        take(pipe, start, 60)
+        snapshot = readers_see(pipe)
+        rows = list(snapshot.results.rows())
+        every = [r for r in snapshot.results if r.slice is not None]
+        assert [tuple(row)[:5] for row in rows] == [
+            (r.series, r.window, r.slice, r.totals.impressions, r.reasons) for r in every
+        ]
+        assert all(row.result() is r for row, r in zip(rows, every, strict=True))
+        assert len(snapshot.results) == len(snapshot.results.overall) + len(every)
+        counts = Counter(f"{name}:{why}" for r in snapshot.results for name, why in r.reasons.items())
+        assert snapshot.undefined == counts
+        assert snapshot.results.names() == list(dict.fromkeys(r.slice for r in every))
+
+
+def test_a_slice_that_is_read_stays_known_as_read_when_values_come(made: list[View]) -> None:
+    pipe = pipeline(slices={"dimensions": ["country"]})
+    take(pipe, 0, 300, countries=2)
+    key = (SERIES, "all", ("country", "c1"))
+    assert sliced(readers_see(pipe).results)[key].metrics["auc"] is not None
+    take(pipe, 300, 200, countries=6)  # others, before and behind it
+    after = sliced(readers_see(pipe).results)
+    made.clear()
+    assert after[key].metrics["auc"] is not None
+    assert not made
+    assert after[*key[:2], ("country", "c0")].metrics["auc"] is not None
+    assert len(made) == 1
 
 
 @given(
@@ -203,13 +236,10 @@ def test_why_a_metric_has_no_value_follows_from_what_is_there(
     sums = RowSums(layout.size)
     sums.add(sketched(layout, np.zeros(p.size, np.int32), p, y))
     maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
-    one = slices_module._Shown(SERIES, ("country", "de"), (0,))
-    whole = OfAllSlices(None, False)
-    maker._shown = [one]
+    maker._shown = [SummedSlice(SERIES, ("country", "de"), (0,))]
     [(_, counted)] = maker._rows([0], [sums])
-    made = maker._made(one, counted, Span("all", None, None, None, None), whole)
-    assert made.result.reasons == registry.evaluate(View.of(sums.row(0), layout, NOT_KEPT_FOR_SLICES))[1]
-    assert made.result.totals.impressions == len(scores)
+    assert counted.reasons == registry.evaluate(View.of(sums.row(0), layout, NOT_KEPT_FOR_SLICES))[1]
+    assert counted.head[IMPRESSIONS] == len(scores)
 
 
 def test_a_metric_of_somebody_elses_says_itself_why_it_has_no_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from streameval.models.learner import Suspension
 from streameval.results.auctions import WindowAuctions
 from streameval.results.publish import Publisher
 from streameval.results.result import Result, Totals
+from streameval.results.results import Results
 from streameval.results.snapshot import (
     CheckpointState,
     Delays,
@@ -269,7 +270,8 @@ class Build:
                 restore_seconds=1.5,
             ),
         }
-        return Snapshot(**{**base, **changes})
+        fields = {**base, **changes}
+        return Snapshot(**{**fields, "results": Results.of(fields["results"])})
 
 
 @pytest.fixture(autouse=True)

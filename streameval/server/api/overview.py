@@ -68,7 +68,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _results(snapshot: Snapshot) -> list[dict[str, Any]]:
-    results = [result for result in snapshot.results if result.slice is None and not result.series.objective]
+    results = [result for result in snapshot.results.overall if not result.series.objective]
     idle = _idle(results)
     return [
         {name: value for name, value in row.items() if name not in idle}
@@ -88,7 +88,7 @@ def _idle(results: Sequence[Result]) -> set[str]:
 
 def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
     """The state of the program: build, checks, flow, and the names that queries can use."""
-    whole = {r.series: r.totals for r in snapshot.results if r.window == "all" and r.slice is None}
+    whole = {r.series: r.totals for r in snapshot.results.overall if r.window == "all"}
     undefined = [(*key.rpartition(":")[::2], count) for key, count in snapshot.undefined.items()]
     return {
         "version": version,
@@ -116,7 +116,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         ],
         "objectives": objectives(snapshot),
         "sampling": snapshot.options.sampling.words(),
-        "windows": list(dict.fromkeys(r.window for r in snapshot.results)),
+        "windows": list(dict.fromkeys(r.window for r in snapshot.results.overall)),
         "slices": slice_values(snapshot),
         "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
         "metrics": list(names(snapshot.options)),
@@ -137,7 +137,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
 
 def objectives(snapshot: Snapshot) -> list[str]:
     """The names that `objective=` accepts."""
-    return sorted({result.series.objective for result in snapshot.results} - {""})
+    return sorted({result.series.objective for result in snapshot.results.overall} - {""})
 
 
 def _lean(c: Comparison) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def degraded(snapshot: Snapshot) -> list[str]:
             f"kafka: nothing comes from {topic} [{p}], and no broker says that this is its end; has it a leader?"
             for topic, p in snapshot.unread
         ]
-    if any(OTHER in r.series for r in snapshot.results):
+    if any(OTHER in r.series for r in snapshot.results.overall):
         out.append("versions: more than are distinguished at once; the further ones are in __other__, and not compared")
     for dimension, values in snapshot.slice_values.items():
         if values.overflowed:

@@ -43,7 +43,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         return answer(
             request,
             snapshot,
-            lambda: {**counted(len(found), query.limit), "results": [_row(snapshot, r) for r in found[: query.limit]]},
+            lambda: {**counted(found.matched, query.limit), "results": [_row(snapshot, r) for r in found.first]},
             table=query.table(tables.results),
         )
 
@@ -59,7 +59,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         return answer(
             request,
             snapshot,
-            lambda: _tables(found[: query.limit], query, len(found)),
+            lambda: _tables(found.first, query, found.matched),
             table=query.table(tables.buckets),
         )
 
@@ -126,16 +126,20 @@ def _table(result: Result, kind: str) -> dict[str, Any]:
 
 
 def _one_result(snapshot: Snapshot, query: OneResultQuery) -> Result:
-    series = one_series(dict.fromkeys(r.series for r in snapshot.results), query)
-    mine = [r for r in snapshot.results if r.series == series]
+    results = snapshot.results
+    series = one_series(dict.fromkeys(r.series for r in results.overall), query)
+    mine = [r for r in results.overall if r.series == series]
     windows = list(dict.fromkeys(r.window for r in mine))
     window = query.window or "all"
     if window not in windows:
         raise unknown("window", window, windows)
     where = one_slice(slice_values(snapshot), query.slice)
-    for result in mine:
-        if result.window == window and result.slice == where:
-            return result
+    if where is None:
+        found = [r for r in mine if r.window == window]
+    else:
+        found = [row.result() for row in results.slices([series], window, *where)]
+    if found:
+        return found[0]
     raise Problem(404, f'slice = "{query.slice}": this series has no data there in window {window}')
 
 

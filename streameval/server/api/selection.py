@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from streameval.compare.reading.reading import Comparison
 from streameval.events.batch import Series
 from streameval.results.result import Result
 from streameval.results.snapshot import Snapshot
+from streameval.results.window_slices import SliceRow
 from streameval.server.api.queries import ResultsQuery, SeriesFilter
 from streameval.server.http.problems import Problem, bad_parameter, unknown
 
@@ -47,30 +49,35 @@ def _and_objective(series: Series) -> str:
     return f"&objective={series.objective}" if series.objective else ""
 
 
-def matching_results(snapshot: Snapshot, query: ResultsQuery) -> list[Result]:
+class Matching(NamedTuple):
+    """The first results that a query asks for, up to its limit, and how many there are."""
+
+    first: list[Result]
+    matched: int
+
+
+def matching_results(snapshot: Snapshot, query: ResultsQuery) -> Matching:
     """The results that the query asks for, in the snapshot's order."""
-    series = set(matching_series(dict.fromkeys(r.series for r in snapshot.results), query))
+    results = snapshot.results
+    series = set(matching_series(dict.fromkeys(r.series for r in results.overall), query))
     if query.window is not None:
-        windows = list(dict.fromkeys(r.window for r in snapshot.results))
+        windows = list(dict.fromkeys(r.window for r in results.overall))
         if windows and query.window not in windows:  # before the first result no window is known
             raise unknown("window", query.window, windows)
     dimension, value = parse_slice(slice_values(snapshot), query.slice)
-    return [
-        r
-        for r in snapshot.results
-        if r.series in series
-        and query.window in (None, r.window)
-        and (
-            query.slice is None
-            or (r.slice is None and dimension is None)
-            or (r.slice is not None and r.slice[0] == dimension and value in (None, r.slice[1]))
-        )
-    ]
+    overall: list[Result] = []
+    rows: list[SliceRow] = []
+    if dimension is None:
+        overall = [r for r in results.overall if r.series in series and query.window in (None, r.window)]
+    if query.slice is None or dimension is not None:
+        rows = results.slices(series, query.window, dimension, value)
+    first = [*overall[: query.limit], *(row.result() for row in rows[: max(0, query.limit - len(overall))])]
+    return Matching(first, len(overall) + len(rows))
 
 
 def models(snapshot: Snapshot) -> list[str]:
     """The names of every model that has results, deploys or comparisons."""
-    names = {r.series.model for r in snapshot.results} | {d.model for d in snapshot.deploys}
+    names = {r.series.model for r in snapshot.results.overall} | {d.model for d in snapshot.deploys}
     return sorted(names | {c.candidate.model for c in snapshot.comparisons})
 
 
@@ -91,9 +98,8 @@ def one_comparison(snapshot: Snapshot, id: str) -> Comparison:
 
 def slice_values(snapshot: Snapshot) -> dict[str, list[str]]:
     """The values of every dimension that has results, in the snapshot's order."""
-    found = dict.fromkeys(result.slice for result in snapshot.results if result.slice is not None)
     values: dict[str, list[str]] = {}
-    for dimension, value in found:
+    for dimension, value in snapshot.results.names():
         values.setdefault(dimension, []).append(value)
     return values
 

@@ -35,7 +35,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
             body = {**covered(past), **_answer(past.results, past.matched)}
             return answer_of_past(snapshot, body, rows)
         found = matching_results(snapshot, query.of_results)
-        return answer(request, snapshot, lambda: _answer(found[: query.limit], len(found)), table=rows)
+        return answer(request, snapshot, lambda: _answer(found.first, found.matched), table=rows)
 
     return routes
 

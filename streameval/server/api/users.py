@@ -115,8 +115,8 @@ def _find(snapshot: Snapshot, user: int, which: SeriesFilter) -> list[dict[str, 
 
 
 def _sampled(snapshot: Snapshot, series: Series) -> float:
-    for result in snapshot.results:
-        if result.series == series and result.window == "all" and result.slice is None:
+    for result in snapshot.results.overall:
+        if result.series == series and result.window == "all":
             return result.users_sampled
     return 1.0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric
@@ -21,6 +22,7 @@ from streameval.metrics.metric import Gauge
 from streameval.results.publish import Publisher
 from streameval.results.result import Result
 from streameval.results.snapshot import Snapshot
+from streameval.results.window_slices import SliceRow
 from streameval.server.prometheus.auction_samples import auction_samples
 from streameval.server.prometheus.comparison_samples import comparison_samples, deploy_samples
 from streameval.server.prometheus.families import (
@@ -77,13 +79,15 @@ class SnapshotCollector(Collector):
         snapshot = self._publisher.latest()
         oldest = self._clock() - self._version_ttl
         gone = {series for series, seen in snapshot.last_seen.items() if seen < oldest}
-        results = [r for r in snapshot.results if r.series not in gone]
-        overall: dict[tuple[object, ...], list[Result]] = {}
-        sliced: dict[tuple[object, ...], list[Result]] = {}
-        of_objectives = [r for r in results if r.series.objective and r.slice is None]
+        results = [r for r in snapshot.results.overall if r.series not in gone]
+        overall: dict[Series, list[Result]] = {}
+        of_objectives = [r for r in results if r.series.objective]
         for result in (r for r in results if not r.series.objective):
-            groups = overall if result.slice is None else sliced
-            groups.setdefault((result.series, result.slice), []).append(result)
+            overall.setdefault(result.series, []).append(result)
+        sliced: dict[tuple[object, ...], list[SliceRow]] = {}
+        for row in snapshot.results.rows():
+            if not row.series.objective and row.series not in gone:
+                sliced.setdefault((row.series, row.slice), []).append(row)
 
         sheet = _Sheet()
         sheet.add(("build_info", (self._version,), 1))
@@ -121,22 +125,29 @@ class SnapshotCollector(Collector):
         self,
         sheet: _Sheet,
         room: int,
-        groups: Iterable[list[Result]],
+        groups: Iterable[list[SliceRow]],
         held: Mapping[tuple[object, ...], tuple[float, ...]],
     ) -> int:
         """As `_fit`. There may be thousands beyond the limit, and their numbers are not made to be left out."""
         full = False
-        for results in groups:
-            names = [name for result in results for name in _names_of_slice(result)]
-            full = full or len(names) > room
+        alike: dict[tuple[bool, int], list[str]] = {}  # few slices differ in why they have no value
+        left_out = Counter[tuple[bool, int]]()
+        for rows in groups:
+            kinds = [(row.window == "all", id(row.reasons)) for row in rows]
+            for row, kind in zip(rows, kinds, strict=True):
+                if kind not in alike:
+                    alike[kind] = [*_names_of_slice(row)]
+            full = full or sum(len(alike[kind]) for kind in kinds) > room
             if full:
-                for name in names:
-                    self._dropped[name] = self._dropped.get(name, 0) + 1
+                left_out.update(kinds)
                 continue
             before = sheet.size
-            for sample in self._slices(results, held):
+            for sample in self._slices([row.result() for row in rows], held):
                 sheet.add(sample)
             room -= sheet.size - before
+        for kind, count in left_out.items():
+            for name in alike[kind]:
+                self._dropped[name] = self._dropped.get(name, 0) + count
         return 0 if full else room
 
     def _overall(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
@@ -242,12 +253,12 @@ def _gauges(result: Result, prefix: str, gauges: Iterable[tuple[str, Gauge]], at
             yield f"{prefix}{gauge.name}_stderr", labels, error
 
 
-def _names_of_slice(result: Result) -> Iterator[str]:
+def _names_of_slice(row: SliceRow) -> Iterator[str]:
     """The families of its samples, without their values."""
-    if result.window == "all":
+    if row.window == "all":
         yield from (f"slice_{name}_total" for name in _SLICE_COUNTS)
     for metric, gauge in IN_SLICES:
-        if metric not in result.reasons:
+        if metric not in row.reasons:
             yield f"slice_{gauge.name}"
             if gauge.stderr is not None:
                 yield f"slice_{gauge.name}_stderr"
@@ -282,13 +293,13 @@ def _objective(result: Result) -> list[Sample]:
     return out
 
 
-def _most_first(results: list[Result]) -> tuple[object, ...]:
+def _most_first(rows: list[SliceRow]) -> tuple[object, ...]:
     return (
-        -max(r.totals.impressions for r in results),
-        results[0].series.model,
-        results[0].series.version,
-        results[0].series.source,
-        results[0].slice,
+        -max(row.impressions for row in rows),
+        rows[0].series.model,
+        rows[0].series.version,
+        rows[0].series.source,
+        rows[0].slice,
     )
 
 

@@ -82,7 +82,7 @@ def test_numpy_numbers_are_numbers_in_json(client_of, build) -> None:
 
 
 def test_slices_may_have_colons_on_either_side(client_of, build) -> None:
-    results = [build.result(slice=where) for where in (("a", "b:c"), ("a:b", "c"), ("a:b", "d:e"))]
+    results = [build.result(slice=where) for where in (None, ("a", "b:c"), ("a:b", "c"), ("a:b", "d:e"))]
     client = client_of(create_app(Publisher(build.snapshot(results=tuple(results))), Server(), version="1"))
     for text, found in {
         "a:b": [("a:b", "c"), ("a:b", "d:e")],
@@ -95,8 +95,9 @@ def test_slices_may_have_colons_on_either_side(client_of, build) -> None:
 
 @pytest.mark.parametrize("name", ['quo"te', "new\nline", "ünïcødé ☃", "half \ud800 a pair", "<script>", "x" * 5000])
 def test_hostile_names_survive_in_json(client_of, build, name: str) -> None:
-    app = create_app(Publisher(build.snapshot(results=(build.result(slice=("country", name)),))), Server(), version="1")
-    (row,) = client_of(app).get("/api/v1/results").json()["results"]
+    results = (build.result(), build.result(slice=("country", name)))
+    app = create_app(Publisher(build.snapshot(results=results)), Server(), version="1")
+    (_, row) = client_of(app).get("/api/v1/results").json()["results"]
     assert row["slice"]["value"] == name.encode("utf-8", "backslashreplace").decode()
 
 

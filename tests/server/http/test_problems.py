@@ -130,7 +130,7 @@ def test_a_crash_is_a_500_without_internals(client_of, build, caplog) -> None:
     assert "GET /api/v1/results failed" in caplog.text
     trace = next(record.trace for record in caplog.records if hasattr(record, "trace"))
     assert "in matching_results" in trace
-    assert "builtins.TypeError" in trace
+    assert "builtins.AttributeError" in trace
 
 
 def test_of_very_many_wrong_parameters_the_first_are_explained(client) -> None:
