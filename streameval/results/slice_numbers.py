@@ -38,7 +38,6 @@ class SliceSums:
 
     head: list[int]  # the first `BUCKETS` cells
     vector: SparseVector  # all cells that are not 0
-    reasons: Mapping[str, str]  # why metrics have no value
     metrics: Mapping[str, float | int | None] | None = None  # once somebody has read them
     errors: tuple[OfAllSlices, Errors] | None = None  # the same, and of which result of all slices they follow
 

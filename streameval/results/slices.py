@@ -17,6 +17,7 @@ from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
 from streameval.metrics.operating import first_selected
 from streameval.results.result import Result, Span
+from streameval.results.slice_columns import CountedSlices, SliceCells, SliceColumns
 from streameval.results.slice_numbers import OfAllSlices, SliceSums
 from streameval.results.window_slices import LastRead, SummedSlice, WindowSlices
 from streameval.sketches.layout import BUCKETS, CLICKS, IMPRESSIONS, Layout
@@ -25,42 +26,16 @@ from streameval.sketches.sparse import SparseVector
 _AT_ONCE = 256  # slices that are summed over partitions at the same time: some megabytes
 
 
-class _Reasons:
-    """Why metrics are undefined, and in how many slices each: few have reasons of their own."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, tuple[Mapping[str, str], int]] = {}
-
-    def add(self, reasons: Mapping[str, str], n: int) -> None:
-        """So many more, or fewer."""
-        count = self._of.get(id(reasons), (reasons, 0))[1] + n
-        self._of[id(reasons)] = reasons, count
-        if not count:
-            del self._of[id(reasons)]
-
-    def counts(self) -> tuple[tuple[Mapping[str, str], int], ...]:
-        """As they are now."""
-        return tuple(self._of.values())
-
-
 @dataclass(slots=True)
 class _Seen:
     """A window as of the last look at it."""
 
     of: Sequence[RowSums]
-    counted: list[SliceSums | None]  # by `SummedSlice`; None: nothing was counted
+    columns: SliceColumns
     last_read: LastRead
     at: int = 0  # see `row_sums.now`
-    reasons: _Reasons = field(default_factory=_Reasons)
-    unknown: list[int] = field(default_factory=list)  # of which the last look knew nothing
+    unknown: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # not known at the last look
     results: WindowSlices | None = None
-
-    def count(self, number: int, sums: SliceSums | None) -> None:
-        """What was counted of one."""
-        for one, n in ((self.counted[number], -1), (sums, +1)):
-            if one is not None:
-                self.reasons.add(one.reasons, n)
-        self.counted[number] = sums
 
 
 class SliceResults:
@@ -70,12 +45,12 @@ class SliceResults:
         self._catalog, self._slice_rows = catalog, slice_rows
         self._layout, self._quantiles = layout, quantiles
         self._shown: list[SummedSlice] = []
-        self._first = np.zeros(0, np.int64)  # the first row of every one of them
-        self._several: list[int] = []  # those of several rows
+        self._rows = np.zeros(0, np.int64)  # of all of them, one after the other
+        self._first = np.zeros(0, np.int64)  # where those of each begin
         self._all_series: list[Series] = []
         self._named: tuple[object, ...] = ()  # as of which names that is
         self._seen: dict[str, _Seen] = {}
-        self._reasons: dict[tuple[bool, bool, bool], Mapping[str, str]] = {}
+        self._reasons: dict[int, Mapping[str, str]] = {}  # by kind of what there is
 
     def begin(self, run: Sequence[RowSums]) -> None:
         """Begins a look; `run`: every partition's sums over the whole run, by row, which decide what is shown."""
@@ -88,42 +63,36 @@ class SliceResults:
         self._named = named
         if shown == self._shown:
             return
+        known = {one: number for number, one in enumerate(self._shown)}
+        before = np.array([known.get(one, -1) for one in shown], np.int64)
         for seen in self._seen.values():
-            known = {one: number for number, one in enumerate(self._shown)}
-            before, seen.counted = seen.counted, [None] * len(shown)
-            seen.reasons = _Reasons()
-            seen.last_read = seen.last_read.of([known.get(one, -1) for one in shown])
-            for number, one in enumerate(shown):
-                if one in known:
-                    seen.count(number, before[known[one]])
-            seen.unknown = [number for number, one in enumerate(shown) if one not in known]
+            seen.columns, seen.last_read = seen.columns.numbered(before), seen.last_read.numbered(before)
+            seen.unknown = np.flatnonzero(before < 0)
             seen.results = None
         self._shown, self._all_series = shown, list(dict.fromkeys(one.series for one in shown))
-        self._first = np.array([one.rows[0] for one in shown], np.int64)
-        self._several = [at for at, one in enumerate(shown) if len(one.rows) > 1]
+        self._rows = np.array([row for one in shown for row in one.rows], np.int64)
+        self._first = np.cumsum([0, *(len(one.rows) for one in shown)])[:-1]
 
     def of_window(self, span: Span, sums: Sequence[RowSums], wholes: Mapping[Series, Result]) -> WindowSlices:
         """The results in one window, by series and slice. `sums`: of every partition, by row; `wholes`: those of all slices
         together, by series.
         """
-        at = now()
+        at, n = now(), len(self._shown)
         seen = self._seen.get(span.name)
         if seen is None or len(seen.of) != len(sums) or any(a is not b for a, b in zip(seen.of, sums, strict=True)):
-            n = len(self._shown)
-            last_read = LastRead(np.full(n, -np.inf)) if seen is None else seen.last_read
-            seen = self._seen[span.name] = _Seen(sums, [None] * n, last_read)
-        changed = {*self._changed(sums, seen.at), *seen.unknown}
-        found = dict(self._rows(sorted(changed), sums))
-        for number in changed:
-            seen.count(number, found.get(number))
-        seen.at, seen.unknown = at, []
+            last_read = LastRead.never(n) if seen is None else seen.last_read
+            seen = self._seen[span.name] = _Seen(sums, SliceColumns.nothing(n), last_read)
+        changed = np.union1d(self._changed(sums, seen.at), seen.unknown)
+        if changed.size:
+            seen.columns = seen.columns.updated(changed, list(self._counted(changed, sums)))
+        seen.at, seen.unknown = at, np.zeros(0, np.int64)
         before = seen.results
         inherited = self._inherited(wholes, {} if before is None else before.wholes)
-        if before is not None and not changed and before.span == span and before.wholes == inherited:
+        if before is not None and not changed.size and before.span == span and before.wholes == inherited:
             return before
-        counted, reasons = tuple(seen.counted), seen.reasons.counts()
+        read = {} if before is None else before.read(but=changed)
         seen.results = results = WindowSlices(
-            self._shown, counted, span, inherited, seen.last_read, reasons, self._layout, self._quantiles
+            self._shown, seen.columns, span, inherited, seen.last_read, read, self._layout, self._quantiles
         )
         for number in seen.last_read.lately():
             results.make(number)
@@ -168,59 +137,59 @@ class SliceResults:
         # by name, not by code: codes come in order of arrival, and the report must not depend on that
         return sorted(found)
 
-    def _changed(self, sums: Sequence[RowSums], since: int) -> list[int]:
-        """The slices whose sums have changed since."""
-        rows = max((one.rows for one in sums), default=0)
-        new = np.zeros(max(rows, int(self._first.max(initial=-1)) + 1), np.bool_)
+    def _changed(self, sums: Sequence[RowSums], since: int) -> NDArray[np.int64]:
+        """The slices whose sums have changed since, in order."""
+        if not self._shown:
+            return np.zeros(0, np.int64)
+        new = np.zeros(max(int(self._rows.max()) + 1, *(one.rows for one in sums), 0), np.bool_)
         for one in sums:
             new[: one.rows] |= one.last > since
-        found = new[self._first]
-        for number in self._several:
-            found[number] = any(row < new.size and new[row] for row in self._shown[number].rows)
-        return np.flatnonzero(found).tolist()
+        return np.flatnonzero(np.logical_or.reduceat(new[self._rows], self._first))
 
-    def _rows(self, numbers: Sequence[int], sums: Sequence[RowSums]) -> Iterator[tuple[int, SliceSums]]:
-        """(number, its sums over all partitions) of those of these slices that have any impression."""
-        layout = self._layout
-        for first in range(0, len(numbers), _AT_ONCE):
-            some = numbers[first : first + _AT_ONCE]
-            parts = [self._shown[number].rows for number in some]
-            into = np.repeat(np.arange(len(some)), [len(rows) for rows in parts])
-            together = gathered(sums, np.concatenate(parts), into, len(some))
-            heads = np.stack([together.column(cell) for cell in range(BUCKETS)], axis=1).tolist()
-            whole = together.vector()
-            ends = np.searchsorted(whole.cells, np.arange(len(some) + 1) * layout.size)
-            at = whole.cells - np.repeat(np.arange(len(some)) * layout.size, np.diff(ends))
-            has_selected = _selected(at, ends, layout.histogram, layout.bins, first_selected(layout)).tolist()
-            for i, number in enumerate(some):
-                if heads[i][IMPRESSIONS]:
-                    # copies: what is kept of one slice must not keep that of the others
-                    mine = slice(ends[i], ends[i + 1])
-                    vector = SparseVector(at[mine].copy(), whole.values[mine].copy())
-                    yield number, self._counted(heads[i], vector, has_selected[i])
+    def _counted(self, changed: NDArray[np.int64], sums: Sequence[RowSums]) -> Iterator[CountedSlices]:
+        """What is in all partitions' sums of those of these slices that have any impression."""
+        for first in range(0, changed.size, _AT_ONCE):
+            numbers = changed[first : first + _AT_ONCE]
+            rows = [self._shown[number].rows for number in numbers.tolist()]
+            into = np.repeat(np.arange(numbers.size), [len(some) for some in rows])
+            together = gathered(sums, np.concatenate(rows), into, numbers.size)
+            heads = np.stack([together.column(cell) for cell in range(BUCKETS)], axis=1)
+            cells, some = SliceCells.of(together), np.flatnonzero(heads[:, IMPRESSIONS])
+            if some.size < numbers.size:
+                numbers, heads, cells = numbers[some], heads[some], cells.only(some)
+            if some.size:
+                yield CountedSlices(numbers, heads, cells, *self._why(heads, cells))
 
-    def _counted(self, head: list[int], vector: SparseVector, has_selected: bool) -> SliceSums:
-        """With the reasons why metrics have no value. Of ours they follow from which impressions there are at all; of others,
-        from themselves.
+    def _why(self, heads: NDArray[np.int64], cells: SliceCells) -> tuple[list[Mapping[str, str]], NDArray[np.int64]]:
+        """Why metrics have no value, and which of these reasons are those of each slice. Of our metrics they follow from which
+        impressions there are at all; of others, from themselves.
         """
-        sums = SliceSums(head, vector, {})
+        n, layout = len(heads), self._layout
         if registry.has_others():
-            sums.metrics, sums.reasons = registry.evaluate(sums.view(self._layout))
-            return sums
-        kind = head[CLICKS] == 0, head[CLICKS] == head[IMPRESSIONS], has_selected
-        if kind not in self._reasons:
-            self._reasons[kind] = registry.evaluate(sums.view(self._layout))[1]
-        sums.reasons = self._reasons[kind]
-        return sums
+            return [self._evaluated(heads[i], cells.one(i)) for i in range(n)], np.arange(n)
+        clicks = heads[:, CLICKS]
+        selected = _selected(
+            cells.vector.cells, cells.ends, layout.size, layout.histogram, layout.bins, first_selected(layout)
+        )
+        kinds = (clicks == 0) + 2 * (clicks == heads[:, IMPRESSIONS]) + 4 * selected
+        found, first, which = np.unique(kinds, return_index=True, return_inverse=True)
+        for kind, i in zip(found.tolist(), first.tolist(), strict=True):
+            if kind not in self._reasons:
+                self._reasons[kind] = self._evaluated(heads[i], cells.one(i))
+        return [self._reasons[kind] for kind in found.tolist()], which
+
+    def _evaluated(self, head: NDArray[np.int64], cells: SparseVector) -> Mapping[str, str]:
+        return registry.evaluate(SliceSums(head.tolist(), cells).view(self._layout))[1]
 
 
 @numba.njit(cache=True, nogil=True)
 def _selected(
-    cells: NDArray[np.int64], ends: NDArray[np.int64], histogram: int, bins: int, lowest: int
+    cells: NDArray[np.int64], ends: NDArray[np.int64], row_cells: int, histogram: int, bins: int, lowest: int
 ) -> NDArray[np.bool_]:
-    """Whether a bin from `lowest` on is among the cells from ends[i] to ends[i + 1]."""
+    """Whether a bin from `lowest` on is among the cells of row i, from ends[i] to ends[i + 1]."""
     out = np.zeros(ends.size - 1, np.bool_)
     for i in range(out.size):
+        first = i * row_cells + histogram
         for cell in cells[ends[i] : ends[i + 1]]:
-            out[i] |= cell >= histogram and (cell - histogram) % bins >= lowest
+            out[i] |= cell >= first and (cell - first) % bins >= lowest
     return out

@@ -14,6 +14,7 @@ from streameval.events.batch import Series
 from streameval.metrics.tables import ScoreCounts
 from streameval.metrics.when_read import MappingWhenRead, WhenRead
 from streameval.results.result import Result, Span, of_span, totals_of
+from streameval.results.slice_columns import SliceColumns
 from streameval.results.slice_numbers import OfAllSlices, SliceNumbers, SliceSums
 from streameval.sketches.layout import CORRECTIONS, IMPRESSIONS, NO_OPTIONS, VIOLATIONS, Layout
 
@@ -37,6 +38,11 @@ class LastRead:
         """`at`: float64[slices]."""
         self._at = at
 
+    @classmethod
+    def never(cls, n: int) -> LastRead:
+        """Of n slices that nobody has read."""
+        return cls(np.full(n, -np.inf))
+
     def now(self, number: int) -> None:
         """Somebody reads this one."""
         self._at[number] = time.monotonic()
@@ -45,10 +51,9 @@ class LastRead:
         """Those that may be read again."""
         return np.flatnonzero(self._at + READ_FOR > time.monotonic()).tolist()
 
-    def of(self, numbers: Sequence[int]) -> LastRead:
-        """That of these slices, which are numbered anew; -1: one that nobody has read."""
-        known = np.append(self._at, -np.inf)
-        return LastRead(known[np.array(numbers, np.int64)])
+    def numbered(self, before: NDArray[np.int64]) -> LastRead:
+        """Where slice i is that of number before[i]; -1: one that nobody has read."""
+        return LastRead(np.append(self._at, -np.inf)[before])
 
 
 class SliceRow(NamedTuple):
@@ -66,13 +71,13 @@ class WindowSlices(Sequence[Result]):
     """The results of the slices of a window that have any impression, by series and slice."""
 
     __slots__ = (
-        "_counted",
+        "_columns",
         "_last_read",
         "_layout",
         "_made",
         "_numbers",
         "_quantiles",
-        "_reasons",
+        "_read",
         "_slices",
         "span",
         "wholes",
@@ -80,20 +85,20 @@ class WindowSlices(Sequence[Result]):
 
     def __init__(
         self,
-        shown: Sequence[SummedSlice],
-        counted: Sequence[SliceSums | None],
+        slices: Sequence[SummedSlice],
+        columns: SliceColumns,
         span: Span,
         wholes: Mapping[Series, OfAllSlices],
         last_read: LastRead,
-        reasons: Sequence[tuple[Mapping[str, str], int]],
+        read: dict[int, SliceSums],
         layout: Layout,
         quantiles: int,
     ) -> None:
-        """`counted`: by `shown`, None: nothing. `reasons`: why metrics are undefined, and in how many results each."""
-        self.span, self.wholes, self._reasons = span, wholes, reasons
-        self._slices, self._counted, self._last_read = shown, counted, last_read
+        """`columns`: by `slices`; `read`: the sums of those that were read already."""
+        self.span, self.wholes = span, wholes
+        self._slices, self._columns, self._last_read, self._read = slices, columns, last_read, read
         self._layout, self._quantiles = layout, quantiles
-        self._numbers = [number for number, one in enumerate(counted) if one is not None]
+        self._numbers = columns.there().tolist()
         self._made: dict[int, Result] = {}
 
     def __len__(self) -> int:
@@ -114,20 +119,24 @@ class WindowSlices(Sequence[Result]):
 
     def undefined(self) -> Sequence[tuple[Mapping[str, str], int]]:
         """Why metrics are undefined, and in how many results each."""
-        return self._reasons
+        return self._columns.undefined()
 
     def rows(self) -> Iterator[SliceRow]:
         """Every slice, in order."""
-        window = self.span.name
+        window, columns = self.span.name, self._columns
+        impressions = columns.heads[:, IMPRESSIONS].tolist()
         for number in self._numbers:
-            one, sums = self._slices[number], self._counted[number]
-            assert sums is not None
-            result = partial(self._result, number)
-            yield SliceRow(one.series, window, one.where, sums.head[IMPRESSIONS], sums.reasons, result)
+            one, result = self._slices[number], partial(self._result, number)
+            yield SliceRow(one.series, window, one.where, impressions[number], columns.reasons(number), result)
+
+    def read(self, but: NDArray[np.int64]) -> dict[int, SliceSums]:
+        """The sums of those that were read, but for these."""
+        changed = set(but.tolist())
+        return {number: sums for number, sums in self._read.copy().items() if number not in changed}
 
     def make(self, number: int) -> None:
         """Makes the numbers of a slice now, as somebody may ask for them soon; nothing if nothing was counted of it."""
-        if self._counted[number] is not None:
+        if self._columns.heads[number, IMPRESSIONS]:
             self._made[number], numbers = self._of(number)
             numbers.make()
 
@@ -140,8 +149,7 @@ class WindowSlices(Sequence[Result]):
 
     def _of(self, number: int) -> tuple[Result, SliceNumbers]:
         """A result and what makes its numbers."""
-        one, sums = self._slices[number], self._counted[number]
-        assert sums is not None
+        one, sums = self._slices[number], self._sums(number)
         whole, violations = self.wholes[one.series], sums.head[VIOLATIONS]
         numbers = SliceNumbers(sums, self._layout, self._quantiles, whole, partial(self._last_read.now, number))
         result = Result(
@@ -150,7 +158,7 @@ class WindowSlices(Sequence[Result]):
             slice=one.where,
             totals=totals_of(sums.head),
             metrics=MappingWhenRead(numbers.metrics),
-            reasons=sums.reasons,
+            reasons=self._columns.reasons(number),
             buckets=WhenRead(numbers.buckets),
             quantiles=WhenRead(numbers.quantiles),
             scores=ScoreCounts.when_read(numbers.scores),
@@ -164,3 +172,8 @@ class WindowSlices(Sequence[Result]):
             **of_span(self.span, violations),
         )
         return result, numbers
+
+    def _sums(self, number: int) -> SliceSums:
+        if number not in self._read:
+            self._read[number] = SliceSums(self._columns.heads[number].tolist(), self._columns.cells(number))
+        return self._read[number]
