@@ -107,10 +107,15 @@ class Results(Sequence[Result]):
 
     def undefined(self) -> dict[str, int]:
         """By "metric:reason", in how many results a metric is undefined."""
-        counts: Counter[str] = Counter()
+        alike: dict[int, Mapping[str, str]] = {}  # most results have theirs in common
+        times: Counter[int] = Counter()
         overall = ((result.reasons, 1) for result in self.overall)
         for reasons, n in chain(overall, *(some.undefined() for some in self.sliced)):
-            for name, why in reasons.items():
+            alike[id(reasons)] = reasons
+            times[id(reasons)] += n
+        counts: Counter[str] = Counter()
+        for key, n in times.items():
+            for name, why in alike[key].items():
                 counts[f"{name}:{why}"] += n
         return dict(counts)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streameval.compare.ledger.sums import LedgerLabels, LedgerScores, Numbers
 from streameval.compare.ledger.unnumbered import new_parts, new_rows
@@ -43,6 +44,15 @@ class Numbering:
         """The tables for kernels."""
         full = len(self.rows) == MOST_ROWS
         return Numbers(self._row_of, self._part_of, self._level_of, self._dimensions * self._values, full)
+
+    def parts_of(self, kind: int, key: Key) -> NDArray[np.int64]:
+        """The numbers of the parts of one key, in increasing order."""
+        served, other = key
+        row = self._row_of[served, other + 1] if served < len(self._row_of) and other < len(self._row_of) else -1
+        if row < 0:
+            return np.zeros(0, np.int64)
+        found = (self._level_of if kind == LEVELS else self._part_of)[row]
+        return np.sort(found[found >= 0]).astype(np.int64)
 
     def reserve(self, series: int) -> None:
         """Makes room for series codes below `series`."""

@@ -80,7 +80,7 @@ class PartSums:
         self, kind: int, served: int, other: int, segments: Container[int]
     ) -> tuple[list[Value], Iterator[tuple[int, Matrix]]]:
         names = self._numbers.parts[kind]
-        at = np.array([i for i, key in enumerate(names) if key[:2] == (served, other)], np.int64)
+        at = self._numbers.parts_of(kind, (served, other))
 
         def by_segment() -> Iterator[tuple[int, Matrix]]:
             for number, parts in self._segments.items():
