@@ -14,6 +14,7 @@ from streameval.results.result import Result, Span, moved
 
 class _Made(NamedTuple):
     inputs: tuple[object, ...]
+    span: Span
     result: Result
 
 
@@ -34,6 +35,9 @@ class Reuse:
         `span` may be another one: it is in a result, and no number follows from it.
         """
         before = self._last.get(key)
-        result = make() if before is None or before.inputs != inputs else moved(before.result, span)
-        self._now[key] = _Made(inputs, result)
+        if before is None or before.inputs != inputs:
+            result = make()
+        else:
+            result = before.result if before.span == span else moved(before.result, span)
+        self._now[key] = _Made(inputs, span, result)
         return result
