@@ -93,6 +93,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
         by_block[:, _REALS] /= SCALE
         total = by_block.sum(axis=0)
     enough = int((by_block[:, N] > 0).sum()) >= _FEWEST_BLOCKS
+    rests = left_out.rests(by_block, total)
     placed = total[BLOCK_PLACED1] + total[BLOCK_PLACED0]
     stderr: dict[str, float | None] = {}
     effects: dict[str, float] = {}
@@ -116,7 +117,7 @@ def standard_errors(view: View, values: Mapping[str, float | int | None], whole:
             if of.alone:
                 at = _gradient(of.function, beside)
                 alone = float(at @ by_impression @ at)
-            variance = _variance(of.function, by_block, total) if enough else None
+            variance = _variance(of.function, rests) if enough else None
             if of.placed and variance is not None:  # the first minutes of a version have no curves
                 variance = variance * placed / total[N] if 2 * placed > total[N] else None
             if variance is None:
@@ -148,13 +149,13 @@ def _of_tally(of: OfTally, view: View) -> float | None:
     cells = of.cells(view)
     if cells is None or int((cells != 0).any(axis=1).sum()) < _FEWEST_BLOCKS:
         return None
-    variance = _variance(of.function, cells, cells.sum(axis=0))
+    variance = _variance(of.function, left_out.rests(cells, cells.sum(axis=0)))
     return None if variance is None else math.sqrt(max(variance, 0.0))
 
 
-def _variance(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> float | None:
+def _variance(metric: Callable[[Cells], Cells], rests: Cells) -> float | None:
     """Between blocks; None where one of them leaves nothing to tell a value from."""
-    found = float(left_out.variance(left_out.changes(metric, by_block, total)))
+    found = float(left_out.variance(left_out.changes(metric, rests)))
     return found if math.isfinite(found) else None
 
 

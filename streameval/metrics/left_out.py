@@ -13,13 +13,20 @@ from numpy.typing import NDArray
 from streameval.metrics.metric import Cells
 
 
-def changes(metric: Callable[[Cells], Cells], by_block: Cells, total: Cells) -> NDArray[np.float64]:
-    """Returns the metric without a block less that with it, [..., G], for every block of [..., G, cells]; `total` [..., cells].
+def rests(by_block: Cells, total: Cells) -> Cells:
+    """Returns the cells without each block of [..., G, cells], and then all of them, [..., G + 1, cells]; `total` [..., cells]."""
+    whole = total[..., None, :]
+    return np.concatenate((whole - by_block, whole), axis=-2)
+
+
+def changes(metric: Callable[[Cells], Cells], of: Cells) -> NDArray[np.float64]:
+    """Returns the metric without a block less that with it, [..., G], of `rests`.
 
     Not finite where a block leaves nothing to tell a value from.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        out: NDArray[np.float64] = metric(total[..., None, :] - by_block) - np.asarray(metric(total))[..., None]
+        values = metric(of)
+        out: NDArray[np.float64] = values[..., :-1] - values[..., -1:]
     return out
 
 

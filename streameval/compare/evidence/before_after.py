@@ -96,7 +96,7 @@ def _level(metric: Callable[[Ints], Reals], rows: Ints, n: int, y: int) -> Level
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.asarray(metric(total))
     df = left_out.degrees_of_freedom(rows[..., n], rows[..., y])
-    return Level(value, left_out.changes(metric, rows, total), df)
+    return Level(value, left_out.changes(metric, left_out.rests(rows, total)), df)
 
 
 def entropy_per_click(impressions: float, clicks: float) -> float:
