@@ -100,9 +100,15 @@ class RowSums:
 
     def vector(self) -> SparseVector:
         """The cells of all rows that are not 0."""
-        room = int(self._blocks.used[0]) * _BLOCK
+        every = np.arange(self.rows + 1)
+        return self.gathered(every[:-1], every[:-1], every[1:])
+
+    def gathered(self, rows: NDArray[np.int64], begin: NDArray[np.int64], end: NDArray[np.int64]) -> SparseVector:
+        """The cells that are not 0 of new rows, row i of which is the sum of rows[begin[i]:end[i]]; those that there are not are 0."""
+        place = self._blocks.place
+        room = _BLOCK * int(_in_use(place, rows, begin, end, self._per_row))  # only what is written is ever touched
         cells, values = np.empty(room, np.int64), np.empty(room, np.int64)
-        return trimmed(cells, values, _kept(self._blocks, self.row_cells, cells, values))
+        return trimmed(cells, values, _gather(self._blocks, rows, begin, end, self.row_cells, cells, values))
 
     def _fit(self, rows: int) -> None:
         if rows > self.rows:
@@ -112,21 +118,11 @@ class RowSums:
             self.last = np.append(self.last, np.zeros(rows - self.rows, np.int64))
 
 
-def gathered(sums: Sequence[RowSums], rows: NDArray[np.int64], into: NDArray[np.int64], count: int) -> RowSums:
-    """Sums with `count` rows, to row into[i] of which row rows[i] of all of `sums` was added; `sums` is not empty."""
-    out = RowSums(sums[0].row_cells)
-    out._fit(count)
-    room = sum(int(_in_use(one._blocks.place, rows, one._per_row)) for one in sums)
-    out._blocks = out._blocks._replace(values=np.zeros(room * _BLOCK, np.int64))
-    for one in sums:
-        _add_rows(one._blocks, rows, into, out._blocks, out._per_row)
-    return out
-
-
 def summed(sums: Sequence[RowSums], row: int) -> NDArray[np.int64]:
     """One row of all of them together, int64[row_cells]; `sums` is not empty."""
     out = np.zeros(sums[0].row_cells, np.int64)
-    gathered(sums, np.array([row]), np.zeros(1, np.int64), 1).vector().add_to(out)
+    for one in sums:
+        one.gathered(np.array([row]), np.array([0]), np.array([1])).add_to(out)
     return out
 
 
@@ -176,47 +172,61 @@ def _clear(place: NDArray[np.int32], values: NDArray[np.int64]) -> None:
 
 
 @numba.njit(cache=True, nogil=True)
-def _in_use(place: NDArray[np.int32], rows: NDArray[np.int64], per_row: int) -> int:
+def _in_use(
+    place: NDArray[np.int32],
+    rows: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    per_row: int,
+) -> int:
     """How many blocks these rows have."""
     n = 0
-    for row in rows:
-        if row * per_row < place.size:
-            for at in range(row * per_row, (row + 1) * per_row):
-                n += place[at] >= 0
+    for i in range(begin.size):
+        for row in rows[begin[i] : end[i]]:
+            if row * per_row < place.size:
+                for at in range(row * per_row, (row + 1) * per_row):
+                    n += place[at] >= 0
     return n
 
 
 @numba.njit(cache=True, nogil=True)
-def _add_rows(blocks: _Blocks, rows: NDArray[np.int64], into: NDArray[np.int64], out: _Blocks, per_row: int) -> None:
-    """Adds row rows[i], or nothing if there is none, to row into[i] of `out`, in which there is room, of zeros."""
-    for i in range(rows.size):
-        if rows[i] * per_row >= blocks.place.size:
-            continue
-        for block in range(per_row):
-            found = np.int64(blocks.place[rows[i] * per_row + block])
-            if found < 0:
-                continue
-            at = into[i] * per_row + block
-            to = np.int64(out.place[at])
-            if to < 0:
-                to = out.used[0]
-                out.place[at] = to
-                out.used[0] = to + 1
-            for cell in range(_BLOCK):
-                out.values[np.uint64(to * _BLOCK + cell)] += blocks.values[np.uint64(found * _BLOCK + cell)]
-
-
-@numba.njit(cache=True, nogil=True)
-def _kept(blocks: _Blocks, row_cells: int, cells: NDArray[np.int64], kept: NDArray[np.int64]) -> int:
-    """Writes the cells that are not 0, and their values; returns how many there are."""
-    place, values, _ = blocks
-    per_row, n = (row_cells + _BLOCK - 1) // _BLOCK, 0
-    for at in range(place.size):
-        if place[at] >= 0:
-            row, block = at // per_row, at % per_row
-            origin, of = row * row_cells + block * _BLOCK, np.int64(place[at]) * _BLOCK
-            for cell in range(min(_BLOCK, row_cells - block * _BLOCK)):
-                if values[of + cell] != 0:
-                    cells[n], kept[n] = origin + cell, values[of + cell]
-                    n += 1
-    return n
+def _gather(
+    blocks: _Blocks,
+    rows: NDArray[np.int64],
+    begin: NDArray[np.int64],
+    end: NDArray[np.int64],
+    row_cells: int,
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+) -> int:
+    """Writes the cells of the sums of rows[begin[i]:end[i]] that are not 0; returns how many there are."""
+    place, every, _ = blocks
+    per_row, n = (row_cells + _BLOCK - 1) // _BLOCK, np.uint64(0)
+    total = np.empty(
+        per_row * _BLOCK, np.int64
+    )  # of one new row, block behind block: read first, so that waiting overlaps
+    known, where = (
+        np.full(per_row, -1, np.int64),
+        np.empty(per_row, np.int64),
+    )  # where a block is in it, and the reverse
+    for i in range(begin.size):
+        k = 0
+        for row in rows[begin[i] : end[i]]:
+            for block in range(per_row if row * per_row < place.size else 0):
+                found = place[row * per_row + block]
+                if found >= 0:
+                    of, new = np.uint64(found) * np.uint64(_BLOCK), known[block] < 0
+                    if new:
+                        known[block], where[k] = k * _BLOCK, block
+                        k += 1
+                    to = np.uint64(known[block])
+                    for cell in range(np.uint64(_BLOCK)):
+                        total[to + cell] = every[of + cell] + (0 if new else total[to + cell])
+        where[:k].sort()
+        for block in where[:k]:
+            of, origin = np.uint64(known[block]), i * row_cells + block * _BLOCK
+            known[block] = -1
+            for cell in range(np.uint64(_BLOCK)):  # those behind the row's last one are 0
+                cells[n], values[n] = origin + np.int64(cell), total[of + cell]
+                n += np.uint64(total[of + cell] != 0)
+    return int(n)

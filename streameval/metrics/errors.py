@@ -28,8 +28,9 @@ copies as if each were an impression, and so hold what weights add.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -57,7 +58,8 @@ _OF_CLICKS = np.array([N, Y, P, L, SQUARED, ABSOLUTE, PHI1, BLOCK_PLACED1])
 _OF_OTHERS = np.array([N, P, L, SQUARED, ABSOLUTE, PHI0, BLOCK_PLACED0])
 _STEP = 1e-30
 _STEPS = 1j * _STEP * np.eye(BLOCK_CELLS)
-_NO_BLOCKS, _NO_CELLS = np.zeros((0, BLOCK_CELLS)), np.zeros(BLOCK_CELLS)
+_NO_BLOCKS = np.zeros((0, BLOCK_CELLS), np.int64)
+_ALL_WEIGH_1 = 1.0, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,59 +86,146 @@ class Errors:
 
 def standard_errors(view: View, values: Mapping[str, float | int | None], whole: Errors | None = None) -> Errors:
     """The errors of the metrics that have a value. `whole`: those of the whole, for a slice of it, which keeps no blocks."""
-    by_impression, mean = _impressions(view)
-    of_weights = None if view.spread_of_weights is None else _impressions(view, view.spread_of_weights)[0]
-    beside = mean + _STEPS
-    by_block, total = _NO_BLOCKS, _NO_CELLS
-    if view.blocks is not None:
-        by_block = view.blocks.astype(np.float64)
-        by_block[:, _REALS] /= SCALE
-        total = by_block.sum(axis=0)
-    enough = int((by_block[:, N] > 0).sum()) >= _FEWEST_BLOCKS
-    rests = left_out.rests(by_block, total)
-    placed = total[BLOCK_PLACED1] + total[BLOCK_PLACED0]
-    stderr: dict[str, float | None] = {}
-    effects: dict[str, float] = {}
-    beyond: dict[str, float] = {}  # of a sampled log: effects beside those of its weights
-    design = effects if whole is None else whole.design
-    dfs: dict[str, float | None] = {}
+    return standard_errors_of([view], [values], whole)[0]
+
+
+def standard_errors_of(
+    views: Sequence[View], values: Sequence[Mapping[str, float | int | None]], whole: Errors | None = None
+) -> list[Errors]:
+    """The same of several views with one layout: every metric is made of all of them at once."""
+    if not views:
+        return []
+    sums, found = _Sums(views), [_Found(whole) for _ in views]
     others = []
-    for row in judged(view.options):
-        of = row.influence
-        if values.get(row.name) is None:
-            continue
+    for row in judged(views[0].options):
+        of, name = row.influence, row.name
+        asked = [i for i, known in enumerate(values) if known.get(name) is not None]
         if isinstance(of, OfImpressions):
-            others.append((row.name, of))
+            others += [(i, name, of) for i in asked]
         elif isinstance(of, OfUsers):
-            found = None if isinstance(view.ranked, Undefined) else of.errors(view.ranked)
-            stderr[row.name], dfs[row.name] = found or (None, None)
+            for i in asked:
+                ranked = views[i].ranked
+                error = None if isinstance(ranked, Undefined) else of.errors(ranked)
+                found[i].stderr[name], found[i].dfs[name] = error or (None, None)
         elif isinstance(of, OfTally | OfView):
-            stderr[row.name] = _of_tally(of, view) if isinstance(of, OfTally) else of.error(view)
-        elif isinstance(of, OfCells) and (of.alone or view.blocks is not None):
-            alone = None
+            for i in asked:
+                found[i].stderr[name] = _of_tally(of, views[i]) if isinstance(of, OfTally) else of.error(views[i])
+        elif isinstance(of, OfCells) and asked and (of.alone or sums.rests is not None):
+            variances = sums.variances(of)
+            for i in asked:
+                found[i].add(name, variances[i], sums.most(i))
+    for i, name, other in others:  # once all design effects are known
+        found[i].widen(name, other, views[i])
+    return [one.errors(sums.df(i)) for i, one in enumerate(found)]
+
+
+class _Variances(NamedTuple):
+    """Of one metric of one view; None: unknown."""
+
+    between_blocks: float | None
+    alone: float | None  # between impressions
+    weighted: float | None  # the same, of weighted impressions; None: all weigh 1
+
+
+class _Sums:
+    """Over the impressions of several views, by block and alone."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+        self.rests: Cells | None = None  # [views, BLOCKS + 1, BLOCK_CELLS]; None: they keep no blocks
+        self._by_block = np.stack([_NO_BLOCKS if view.blocks is None else view.blocks for view in views]).astype(
+            np.float64
+        )
+        self._by_block[..., _REALS] /= SCALE
+        total = self._by_block.sum(axis=1)
+        self._enough = (self._by_block[..., N] > 0).sum(axis=1) >= _FEWEST_BLOCKS
+        if self._by_block.shape[1]:
+            self.rests = left_out.rests(self._by_block, total)
+        self._n, self._placed = total[:, N], total[:, BLOCK_PLACED1] + total[:, BLOCK_PLACED0]
+        self._moments, mean = map(np.stack, zip(*(_impressions(view) for view in views), strict=True))
+        self._beside = mean[:, None, :] + _STEPS
+        self._spreads = [view.spread_of_weights for view in views]
+        self._weighted = self._moments
+        if any(self._spreads):
+            every = zip(views, self._spreads, strict=True)
+            self._weighted = np.stack([_impressions(view, spread or _ALL_WEIGH_1)[0] for view, spread in every])
+
+    def variances(self, of: OfCells) -> list[_Variances]:
+        """Those of a metric, by view."""
+        k = len(self._views)
+        between, alone, weighted = _unknown(k), _unknown(k), _unknown(k)
+        with np.errstate(divide="ignore", invalid="ignore"):  # of those that have no value
             if of.alone:
-                at = _gradient(of.function, beside)
-                alone = float(at @ by_impression @ at)
-            variance = _variance(of.function, rests) if enough else None
-            if of.placed and variance is not None:  # the first minutes of a version have no curves
-                variance = variance * placed / total[N] if 2 * placed > total[N] else None
-            if variance is None:
-                if alone is None:
-                    continue
-                variance = alone if whole is None else alone * design.get(row.name, 1.0)
-                if of_weights is not None:
-                    variance = float(at @ of_weights @ at)
-                    effects[row.name] = variance / alone if alone else 1.0
-            elif alone and variance <= _MOST_EFFECT * total[N] * alone:
-                effects[row.name] = variance / alone
-                if of_weights is not None:
-                    beyond[row.name] = variance / float(at @ of_weights @ at)
-            stderr[row.name] = math.sqrt(max(variance, 0.0))
-    for name, other in others:  # once all design effects are known
-        widened = (design if of_weights is None else beyond).get(other.widened_as, 1.0)
-        stderr[name] = math.sqrt(max(other.variance(view) * widened, 0.0))
-    df = _df(by_block, view.spread_of_weights) if enough else None if whole is None else whole.df
-    return Errors(stderr, effects, df, dfs.pop("gauc", None), dfs)
+                at = _gradient(of.function, self._beside)
+                alone, weighted = _form(at, self._moments), _form(at, self._weighted)
+            if self.rests is not None:
+                found = left_out.variance(left_out.changes(of.function, self.rests))
+                known = self._enough & np.isfinite(found)
+                if of.placed:  # the first minutes of a version have no curves
+                    found, known = found * self._placed / self._n, known & (2 * self._placed > self._n)
+                between = [v if there else None for v, there in zip(found.tolist(), known.tolist(), strict=True)]
+        every = zip(between, alone, weighted, self._spreads, strict=True)
+        return [_Variances(b, a, None if spread is None else w) for b, a, w, spread in every]
+
+    def most(self, i: int) -> float:
+        """How many times wider than between impressions a variance between blocks may be, in this view."""
+        return _MOST_EFFECT * float(self._n[i])
+
+    def df(self, i: int) -> float | None:
+        """Degrees of freedom between the blocks of a view; None: there are too few."""
+        return _df(self._by_block[i], self._spreads[i]) if self._enough[i] else None
+
+
+@dataclass(slots=True)
+class _Found:
+    """The errors of one view, metric by metric."""
+
+    whole: Errors | None
+    stderr: dict[str, float | None] = field(default_factory=dict)
+    effects: dict[str, float] = field(default_factory=dict)
+    beyond: dict[str, float] = field(default_factory=dict)  # of a sampled log: effects beside those of its weights
+    dfs: dict[str, float | None] = field(default_factory=dict)
+
+    def add(self, name: str, of: _Variances, most: float) -> None:
+        """A metric of cells."""
+        variance, alone = of.between_blocks, of.alone
+        if variance is None:
+            if alone is None:
+                return
+            variance = alone * self._design.get(name, 1.0) if self.whole is not None else alone
+            if of.weighted is not None:
+                variance = of.weighted
+                self.effects[name] = variance / alone if alone else 1.0
+        elif alone and variance <= most * alone:
+            self.effects[name] = variance / alone
+            if of.weighted is not None:
+                self.beyond[name] = variance / of.weighted
+        self.stderr[name] = math.sqrt(max(variance, 0.0))
+
+    def widen(self, name: str, of: OfImpressions, view: View) -> None:
+        """A metric whose error is that between impressions, wider by another's design effect."""
+        effects = self._design if view.spread_of_weights is None else self.beyond
+        self.stderr[name] = math.sqrt(max(of.variance(view) * effects.get(of.widened_as, 1.0), 0.0))
+
+    def errors(self, df: float | None) -> Errors:
+        """All of them; `df`: between blocks."""
+        if df is None and self.whole is not None:
+            df = self.whole.df
+        return Errors(self.stderr, self.effects, df, self.dfs.pop("gauc", None), self.dfs)
+
+    @property
+    def _design(self) -> Mapping[str, float]:
+        return self.effects if self.whole is None else self.whole.design
+
+
+def _unknown(k: int) -> list[float | None]:
+    return [None] * k
+
+
+def _form(at: Cells, moments: Cells) -> list[float | None]:
+    """The quadratic forms of [k, cells] and [k, cells, cells]."""
+    found: list[float | None] = np.matmul(np.matmul(at[:, None, :], moments), at[:, :, None])[:, 0, 0].tolist()
+    return found
 
 
 def _df(by_block: Cells, spread_of_weights: tuple[float, float] | None) -> float:
@@ -149,14 +238,8 @@ def _of_tally(of: OfTally, view: View) -> float | None:
     cells = of.cells(view)
     if cells is None or int((cells != 0).any(axis=1).sum()) < _FEWEST_BLOCKS:
         return None
-    variance = _variance(of.function, left_out.rests(cells, cells.sum(axis=0)))
-    return None if variance is None else math.sqrt(max(variance, 0.0))
-
-
-def _variance(metric: Callable[[Cells], Cells], rests: Cells) -> float | None:
-    """Between blocks; None where one of them leaves nothing to tell a value from."""
-    found = float(left_out.variance(left_out.changes(metric, rests)))
-    return found if math.isfinite(found) else None
+    found = float(left_out.variance(left_out.changes(of.function, left_out.rests(cells, cells.sum(axis=0)))))
+    return math.sqrt(max(found, 0.0)) if math.isfinite(found) else None
 
 
 def _gradient(metric: Callable[[Cells], Cells], beside: Cells) -> Cells:
@@ -165,7 +248,7 @@ def _gradient(metric: Callable[[Cells], Cells], beside: Cells) -> Cells:
     return slopes
 
 
-def _impressions(view: View, spread: tuple[float, float] = (1.0, 1.0)) -> tuple[NDArray[np.float64], Cells]:
+def _impressions(view: View, spread: tuple[float, float] = _ALL_WEIGH_1) -> tuple[NDArray[np.float64], Cells]:
     """(sum of the outer products of single impressions' cells, their sum), from the histogram.
 
     `spread`: the sum of squared weights over that of weights, of non-clicks and of clicks.

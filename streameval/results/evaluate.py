@@ -7,10 +7,12 @@ scores. Windows end where every partition's labels are complete, on a pane's bou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streameval.counting.growing_auc import Aucs
 from streameval.counting.panestats import PANE_MATURED, PANE_NEWEST, PANE_SEEN, PaneStats
@@ -21,14 +23,14 @@ from streameval.events.batch import Catalog, Series
 from streameval.join.policy import FOREVER
 from streameval.metrics.view import Ranked, UserMeans, View
 from streameval.results.auctions import WindowAuctions, auctions_by_model
-from streameval.results.result import Result, Span, make_result
+from streameval.results.result import Result, SeriesView, Span, make_results
 from streameval.results.results import Results
 from streameval.results.reuse import Reuse
 from streameval.results.slices import SliceResults
 from streameval.settings.measures import Auction
 from streameval.settings.units import format_duration
 from streameval.sketches.fixed import read_real
-from streameval.sketches.layout import IMPRESSIONS, SUM_PCLICK, Options, cells_of_result
+from streameval.sketches.layout import IMPRESSIONS, SUM_PCLICK, Layout, Options, cells_of_result
 from streameval.sketches.weightings import TERM_SCALE
 
 ALL = "all"
@@ -52,6 +54,22 @@ class PartTotals:
     panes: PaneStats
     complete_until: int | None
     idle: bool  # nothing comes, so it does not hold the windows back
+
+
+class _Inputs(NamedTuple):
+    """What a result over all slices follows from: where this is equal, so is every number."""
+
+    changes: tuple[int, ...]  # when the sums last changed, by partition
+    ranked: Ranked
+    auc: float | None
+    means: Mapping[str, UserMeans]
+    users_sampled: float
+    sampling_error: float | None
+
+    def view(self, series: Series, vector: NDArray[np.int64], layout: Layout) -> SeriesView:
+        """With the sums themselves."""
+        view = View.of(vector, layout, self.ranked, self.auc, self.means)
+        return SeriesView(series, view, self.users_sampled, self.sampling_error)
 
 
 class Evaluator:
@@ -111,10 +129,8 @@ class Evaluator:
         frames = self.frames(parts)
         spans = [self._span(parts, frame, unreliable.get(frame.name)) for frame in frames]
         for frame, span in zip(frames, spans, strict=True):
-            sums = _overall(boards, frame)
-            found = [self._overall_result(boards, sums, frame, span, *one) for one in self._counted(sums)]
             # by name, not by code: codes come in order of arrival, and the report must not depend on that
-            out += sorted(found, key=lambda result: result.series)
+            out += sorted(self._of_window(boards, frame, span), key=lambda result: result.series)
         sliced = []
         if self._catalog.dimensions:
             self._slices.begin([board.slices.total for board in boards])
@@ -157,11 +173,25 @@ class Evaluator:
         codes = np.flatnonzero(has_any[: len(self._catalog.series)]).tolist()
         return [(code, self._catalog.series[code]) for code in codes]
 
-    def _overall_result(
-        self, boards: Sequence[Scoreboard], sums: list[RowSums], frame: Frame, span: Span, code: int, series: Series
-    ) -> Result:
-        found = [board.users.ranked(code, frame.index, frame.end) for board in boards]
-        ranked, spread = Ranked.sum(terms for terms, _ in found), sum(more or 0.0 for _, more in found)
+    def _of_window(self, boards: Sequence[Scoreboard], frame: Frame, span: Span) -> list[Result]:
+        """The results over all slices, in any order: those whose inputs have changed are made together."""
+        sums, found, new = _overall(boards, frame), [], []
+        for code, series in self._counted(sums):
+            inputs = self._inputs(boards, sums, frame, code)
+            known = self._reuse.known((series, span.name), inputs, span)
+            if known is None:
+                new.append((inputs, inputs.view(series, summed(sums, code), self._overall)))
+            else:
+                found.append(known)
+        made = make_results(span, [view for _, view in new], self._quantiles)
+        for (inputs, view), result in zip(new, made, strict=True):
+            self._reuse.keep((view.series, span.name), inputs, span, result)
+            found.append(result)
+        return found
+
+    def _inputs(self, boards: Sequence[Scoreboard], sums: Sequence[RowSums], frame: Frame, code: int) -> _Inputs:
+        terms = [board.users.ranked(code, frame.index, frame.end) for board in boards]
+        ranked, spread = Ranked.sum(own for own, _ in terms), sum(more or 0.0 for _, more in terms)
         sampled = min((board.users.sampled for board in boards), default=1.0)
         error = None
         if sampled < 1.0 and ranked.weight:
@@ -170,14 +200,8 @@ class Evaluator:
         for board in boards:
             for name, of in board.users.list_means(code, frame.index, frame.end).items():
                 means[name] += of
-        auc = self._exact_auc(boards, frame, code)
-
-        def make() -> Result:
-            view = View.of(summed(sums, code), self._overall, ranked, auc, means)
-            return make_result(series, span, None, view, self._quantiles, users_sampled=sampled, sampling_error=error)
-
         changes = tuple(int(one.last[code]) for one in sums if code < one.rows)
-        return self._reuse.result((series, span.name), (changes, ranked, auc, means, sampled, error), span, make)
+        return _Inputs(changes, ranked, self._exact_auc(boards, frame, code), means, sampled, error)
 
     def _exact_auc(self, boards: Sequence[Scoreboard], frame: Frame, code: int) -> float | None:
         kept = [scores for board in boards if (scores := board.users.scores(code)) is not None]

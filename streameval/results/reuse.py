@@ -6,7 +6,7 @@ inputs of a result are compared, not guessed from the events; its sums know when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from streameval.results.result import Result, Span, moved
@@ -29,15 +29,18 @@ class Reuse:
         """Begins a new round."""
         self._last, self._now = self._now, {}
 
-    def result(self, key: Hashable, inputs: tuple[object, ...], span: Span, make: Callable[[], Result]) -> Result:
-        """The result of `key` in the last round if its inputs are equal; else `make()`.
+    def known(self, key: Hashable, inputs: tuple[object, ...], span: Span) -> Result | None:
+        """The result of `key` in the last round, if its inputs were equal; kept for the next one.
 
         `span` may be another one: it is in a result, and no number follows from it.
         """
         before = self._last.get(key)
         if before is None or before.inputs != inputs:
-            result = make()
-        else:
-            result = before.result if before.span == span else moved(before.result, span)
-        self._now[key] = _Made(inputs, span, result)
+            return None
+        result = before.result if before.span == span else moved(before.result, span)
+        self.keep(key, inputs, span, result)
         return result
+
+    def keep(self, key: Hashable, inputs: tuple[object, ...], span: Span, result: Result) -> None:
+        """Keeps a result for the next round."""
+        self._now[key] = _Made(inputs, span, result)

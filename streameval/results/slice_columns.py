@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.row_sums import RowSums
 from streameval.sketches.layout import BUCKETS, IMPRESSIONS
 from streameval.sketches.sparse import SparseVector
 
@@ -23,10 +23,15 @@ class SliceCells(NamedTuple):
     row_cells: int
 
     @classmethod
-    def of(cls, sums: RowSums) -> SliceCells:
-        """Those of every row."""
-        vector, size = sums.vector(), sums.row_cells
-        return cls(vector, np.searchsorted(vector.cells, np.arange(sums.rows + 1) * size), size)
+    def of(cls, vector: SparseVector, k: int, row_cells: int) -> SliceCells:
+        """Those of k rows."""
+        return cls(vector, np.searchsorted(vector.cells, np.arange(k + 1) * row_cells), row_cells)
+
+    def heads(self) -> NDArray[np.int64]:
+        """The first cells of each, int64[k, BUCKETS]."""
+        out = np.zeros((self.ends.size - 1, BUCKETS), np.int64)
+        _heads(self.vector.cells, self.vector.values, self.ends, self.row_cells, out)
+        return out
 
     def one(self, i: int) -> SparseVector:
         """A copy of the cells of the i-th, so that whoever keeps it does not keep the others."""
@@ -40,6 +45,21 @@ class SliceCells(NamedTuple):
         at = np.arange(ends[-1]) + np.repeat(self.ends[some] - ends[:-1], sizes)
         cells = self.vector.cells[at] - np.repeat((some - np.arange(some.size)) * self.row_cells, sizes)
         return SliceCells(SparseVector(cells, self.vector.values[at]), ends, self.row_cells)
+
+
+@numba.njit(cache=True, nogil=True)
+def _heads(
+    cells: NDArray[np.int64],
+    values: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    row_cells: int,
+    out: NDArray[np.int64],
+) -> None:
+    for i in range(out.shape[0]):
+        at, first = ends[i], i * row_cells
+        while at < ends[i + 1] and cells[at] < first + out.shape[1]:
+            out[i, cells[at] - first] = values[at]
+            at += 1
 
 
 class CountedSlices(NamedTuple):

@@ -11,7 +11,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.row_sums import RowSums, gathered, now
+from streameval.counting.row_sums import RowSums, now
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog, Series
 from streameval.metrics import registry
@@ -20,10 +20,10 @@ from streameval.results.result import Result, Span
 from streameval.results.slice_columns import CountedSlices, SliceCells, SliceColumns
 from streameval.results.slice_numbers import OfAllSlices, SliceSums
 from streameval.results.window_slices import LastRead, SummedSlice, WindowSlices
-from streameval.sketches.layout import BUCKETS, CLICKS, IMPRESSIONS, Layout
+from streameval.sketches.layout import CLICKS, IMPRESSIONS, Layout
 from streameval.sketches.sparse import SparseVector
 
-_AT_ONCE = 256  # slices that are summed over partitions at the same time: some megabytes
+_AT_ONCE = 4096  # slices that are summed over partitions at the same time: some tens of megabytes
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class SliceResults:
         self._layout, self._quantiles = layout, quantiles
         self._shown: list[SummedSlice] = []
         self._rows = np.zeros(0, np.int64)  # of all of them, one after the other
-        self._first = np.zeros(0, np.int64)  # where those of each begin
+        self._ends = np.zeros(1, np.int64)  # where those of each begin and end
         self._all_series: list[Series] = []
         self._named: tuple[object, ...] = ()  # as of which names that is
         self._seen: dict[str, _Seen] = {}
@@ -71,7 +71,7 @@ class SliceResults:
             seen.results = None
         self._shown, self._all_series = shown, list(dict.fromkeys(one.series for one in shown))
         self._rows = np.array([row for one in shown for row in one.rows], np.int64)
-        self._first = np.cumsum([0, *(len(one.rows) for one in shown)])[:-1]
+        self._ends = np.cumsum([0, *(len(one.rows) for one in shown)])
 
     def of_window(self, span: Span, sums: Sequence[RowSums], wholes: Mapping[Series, Result]) -> WindowSlices:
         """The results in one window, by series and slice. `sums`: of every partition, by row; `wholes`: those of all slices
@@ -144,17 +144,17 @@ class SliceResults:
         new = np.zeros(max(int(self._rows.max()) + 1, *(one.rows for one in sums), 0), np.bool_)
         for one in sums:
             new[: one.rows] |= one.last > since
-        return np.flatnonzero(np.logical_or.reduceat(new[self._rows], self._first))
+        return np.flatnonzero(np.logical_or.reduceat(new[self._rows], self._ends[:-1]))
 
     def _counted(self, changed: NDArray[np.int64], sums: Sequence[RowSums]) -> Iterator[CountedSlices]:
         """What is in all partitions' sums of those of these slices that have any impression."""
         for first in range(0, changed.size, _AT_ONCE):
             numbers = changed[first : first + _AT_ONCE]
-            rows = [self._shown[number].rows for number in numbers.tolist()]
-            into = np.repeat(np.arange(numbers.size), [len(some) for some in rows])
-            together = gathered(sums, np.concatenate(rows), into, numbers.size)
-            heads = np.stack([together.column(cell) for cell in range(BUCKETS)], axis=1)
-            cells, some = SliceCells.of(together), np.flatnonzero(heads[:, IMPRESSIONS])
+            begin, end = self._ends[numbers], self._ends[numbers + 1]
+            vector = SparseVector.sum([one.gathered(self._rows, begin, end) for one in sums])
+            cells = SliceCells.of(vector, numbers.size, self._layout.size)
+            heads = cells.heads()
+            some = np.flatnonzero(heads[:, IMPRESSIONS])
             if some.size < numbers.size:
                 numbers, heads, cells = numbers[some], heads[some], cells.only(some)
             if some.size:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streameval.events.batch import Series
 from streameval.events.durations import DAY, HOUR
 from streameval.metrics.view import NOT_KEPT_FOR_SLICES, View
-from streameval.results.result import Result, Span, make_result
+from streameval.results.result import Result, SeriesView, Span, make_result, make_results
 from streameval.sketches.layout import Options
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.reader import HistoryReader
@@ -148,7 +148,10 @@ def test_any_range_of_a_folded_history_is_the_sum_of_its_panes(written, folds, e
                 view = View.of(dense, layout, NOT_KEPT_FOR_SLICES)
                 whole = None if country is None else by_name[name, None]
                 span = Span("range", cover.start, cover.end, result.matured_share, result.newest_label)
-                direct = make_result(name, span, where, view, 5, whole=whole)
+                if where is None:
+                    [direct] = make_results(span, [SeriesView(name, view, 1.0, None)], 5)
+                else:
+                    direct = make_result(name, span, where, view, 5, whole)
                 same, other = plain(result), plain(direct)
                 if country is None:
                     users, of_users = gauc([s for _, s in inside], code)

@@ -15,7 +15,7 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
-from streameval.metrics.errors import Errors, standard_errors
+from streameval.metrics.errors import Errors, standard_errors, standard_errors_of
 from streameval.metrics.registry import METRICS, evaluate, with_stderr
 from streameval.metrics.view import View
 from streameval.sketches.blocks import BLOCKS, blocks_of
@@ -69,6 +69,27 @@ def test_every_metric_that_can_have_an_error_has_one() -> None:
     assert set(errors.stderr) == set(with_stderr()) - undefined
     assert view.blocks is not None
     assert all(value is not None and 0 < value < 1 for value in errors.stderr.values())
+
+
+def test_several_versions_together_have_the_errors_that_each_has_alone_to_the_bit() -> None:
+    """Among them: too few blocks, no click, only clicks, one score, no impression."""
+    rng = np.random.default_rng(5)
+    p, label, user = world(rng)
+    nobody = np.zeros(0, np.int64)
+    worlds = [
+        (p, label, user),
+        *((p[:n], label[:n], user[:n]) for n in (1, 3, 40, 700)),
+        *((p[:500], np.full(500, y, np.int8), user[:500]) for y in (0, 1)),
+        (np.full(2_000, 0.25), label[:2_000], user[:2_000]),
+        (p[:900], label[:900], np.full(900, 7, np.uint64)),
+        (p[nobody], label[nobody], user[nobody]),
+        (p[20_000:], label[20_000:], user[20_000:]),
+    ]
+    views, alone = zip(*(seen(*one) for one in worlds), strict=True)
+    values = [evaluate(view)[0] for view in views]
+    for some in (range(len(worlds)), [9, 0], [10, 3, 8]):
+        together = standard_errors_of([views[i] for i in some], [values[i] for i in some])
+        assert together == [alone[i] for i in some]
 
 
 @pytest.mark.parametrize(

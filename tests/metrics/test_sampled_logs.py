@@ -15,7 +15,7 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.counting.slice_rows import SliceRows
 from streameval.events.batch import Catalog
 from streameval.events.columns import Scored
-from streameval.metrics.errors import Errors, standard_errors
+from streameval.metrics.errors import Errors, standard_errors, standard_errors_of
 from streameval.metrics.registry import evaluate
 from streameval.metrics.view import View
 from streameval.sketches.copies import WEIGHTS, Copies, by_label, copies_of
@@ -97,6 +97,16 @@ def test_and_in_a_few_repetitions() -> None:
     found = coverage(12, 60_000, 800, 0.02)
     assert all(inside >= 0.7 for inside, _ in found.values()), found
     assert all(abs(mean) < 1.0 for _, mean in found.values()), found
+
+
+def test_a_sampled_version_beside_a_whole_one_has_the_errors_that_it_has_alone_to_the_bit() -> None:
+    rng = np.random.default_rng(6)
+    p, label, user = world(rng, 3_000, 200)
+    many, ones = np.where(label, 1, 20), np.ones(p.size, np.int64)
+    every = [counted(p[:n], label[:n], user[:n], Copies(of[:n], of[:n])) for of in (many, ones) for n in (3_000, 1)]
+    assert [view.spread_of_weights is None for view, _, _ in every] == [False, False, True, True]
+    together = standard_errors_of([view for view, _, _ in every], [values for _, values, _ in every])
+    assert together == [errors for _, _, errors in every]
 
 
 def test_every_sum_is_that_of_as_many_impressions() -> None:

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streameval.counting.row_sums import RowSums
 from streameval.results.slice_columns import CountedSlices, SliceCells, SliceColumns
 from streameval.sketches.layout import BUCKETS, IMPRESSIONS
 from streameval.sketches.sparse import SparseVector
@@ -19,13 +18,12 @@ slices = st.dictionaries(st.integers(0, 9), st.dictionaries(st.integers(BUCKETS,
 
 def counted(some: dict[int, dict[int, int]]) -> CountedSlices:
     """Of every slice its cells, and as many impressions as it has cells, and one more."""
-    sums = RowSums(CELLS)
     rows = {number: {IMPRESSIONS: len(cells) + 1, **cells} for number, cells in sorted(some.items())}
     flat = {i * CELLS + cell: value for i, row in enumerate(rows.values()) for cell, value in row.items()}
-    sums.add(SparseVector.of(np.array(list(flat), np.int64), np.array(list(flat.values()), np.int64)))
-    heads = np.stack([sums.row(i)[:BUCKETS] for i in range(len(rows))])
+    vector = SparseVector.of(np.array(list(flat), np.int64), np.array(list(flat.values()), np.int64))
+    cells = SliceCells.of(vector, len(rows), CELLS)
     reason = np.array([len(some[number]) % 3 for number in rows])
-    return CountedSlices(np.array(list(rows)), heads, SliceCells.of(sums), WHY, reason)
+    return CountedSlices(np.array(list(rows)), cells.heads(), cells, WHY, reason)
 
 
 looks = st.lists(st.tuples(st.lists(slices.filter(bool), max_size=3), st.sets(st.integers(0, 9))), max_size=8)

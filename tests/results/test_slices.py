@@ -237,6 +237,7 @@ def test_why_a_metric_has_no_value_follows_from_what_is_there(
     sums.add(sketched(layout, np.zeros(p.size, np.int32), p, y))
     maker = slices_module.SliceResults(pipeline().catalog, None, layout, 20)  # type: ignore[arg-type]  # nothing is numbered
     maker._shown = [SummedSlice(SERIES, ("country", "de"), (0,))]
+    maker._rows, maker._ends = np.array([0]), np.array([0, 1])
     [counted] = maker._counted(np.zeros(1, np.int64), [sums])
     [reasons] = counted.reasons
     assert reasons == registry.evaluate(View.of(sums.row(0), layout, NOT_KEPT_FOR_SLICES))[1]

@@ -33,7 +33,7 @@ from streameval.results.lines import (
     make_point,
     whole_steps,
 )
-from streameval.results.result import Result, Span, make_result
+from streameval.results.result import Result, SeriesView, Span, make_result, make_results
 from streameval.settings.units import format_duration
 from streameval.sketches.layout import has_result
 from streameval.store.history import points as history_points
@@ -264,11 +264,12 @@ class HistoryReader:
         dense = vector_over(db, layout, *pair, within)
         if where is not None:
             view = View.of(dense, layout, NOT_KEPT_FOR_SLICES)
-            return make_result(series, span, where, view, self._quantiles, whole=whole)
+            return make_result(series, span, where, view, self._quantiles, whole)
         sample = sample_over(db, pair[0], *within)
         ranked, error = self._ranked(sample)
         view = View.of(dense, layout, ranked, lacking=lacking(db, self._form, within[0]))
-        return make_result(series, span, None, view, self._quantiles, users_sampled=0.5**sample.k, sampling_error=error)
+        [result] = make_results(span, [SeriesView(series, view, 0.5**sample.k, error)], self._quantiles)
+        return result
 
     def _ranked(self, sample: UserSample) -> tuple[Ranked | Undefined, float | None]:
         """GAUC's terms, and the error due to sampling users."""
