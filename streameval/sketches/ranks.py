@@ -238,11 +238,11 @@ class GroupRanks:
     def of_each(self) -> tuple[Weighted, Weighted, Weighted | None]:
         """The sums of every other weighting, see `weightings.of_each`: one pass over the groups."""
         if self._of_each is None:
-            terms = self._terms
+            terms, value = self._terms, self._terms.value if self._values else None
             if self._with_copies:
-                self._of_each = of_each(terms.many, terms.many_clicks, terms.pairs, terms.value)
+                self._of_each = of_each(terms.many, terms.many_clicks, terms.pairs, value)
             else:
-                self._of_each = of_each(self._lists.length, terms.clicks, terms.pairs, terms.value)
+                self._of_each = of_each(self._lists.length, terms.clicks, terms.pairs, value)
         return self._of_each
 
     def by_block(

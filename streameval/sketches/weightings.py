@@ -175,16 +175,16 @@ def of_each(
     length: NDArray[np.signedinteger[Any]],
     clicks: NDArray[np.signedinteger[Any]],
     pairs: NDArray[np.int64],
-    value: NDArray[np.int64],
+    value: NDArray[np.int64] | None,
 ) -> tuple[Weighted, Weighted, Weighted | None]:
-    """The sums by `OTHER_WEIGHTINGS`; the last one None where `value` is empty.
+    """The sums by `OTHER_WEIGHTINGS`; the last one None where `value` is: nothing is not the same as nobody.
 
     By group: its impressions, clicks, twice its concordant pairs, and the summed `worths` of its clicks.
     """
     sums = np.zeros((3, 4 + 3 * _LIMBS), np.int64)
-    _add_up(length, clicks, pairs, value, sums)
+    _add_up(length, clicks, pairs, NO_WORTHS if value is None else value, sums)
     by_clicks, uniform, by_value = (
         Weighted((a << TERM_BITS) + b, (c << TERM_BITS) + d, _squares(squares))
         for a, b, c, d, *squares in sums.tolist()
     )
-    return by_clicks, uniform, by_value if value.size else None
+    return by_clicks, uniform, None if value is None else by_value

@@ -178,3 +178,30 @@ def test_live_panes_have_gauc_by_value_and_by_request() -> None:
     assert [p.value for p in points("value", "gauc")] == [p.value for p in points("value", "gauc_value")]
     assert points("uniform", "gauc") == points("impressions", "gauc_uniform") != points("impressions", "gauc")
     assert {p.value for p in points("impressions", "gauc_value")} == {None}
+
+
+@pytest.mark.parametrize("weighting", ["impressions", "value"])
+def test_a_partition_in_which_a_window_has_nobody_changes_nothing(weighting: str) -> None:
+    """Its values were taken for values that are not kept, so GAUC by value of the window of all partitions was undefined."""
+    tree = {
+        "users": {"weighting": weighting},
+        "metrics": {"value": True},
+        "join": {"attribution_window": "10s", "correction_horizon": "1h", "request_gap": "5s"},
+        "windows": {"sliding": ["1m"]},
+    }
+    shown = [event for event in events() if isinstance(event, Shown)]
+    gone = {event.id for event in shown if event.user < "u5"}  # after the first minute
+    stayed = {event.id for event in shown if event.ts < BASE + 60_000} | {e.id for e in shown} - gone
+    every = [event for event in events() if event.id in stayed]
+    found = []
+    for partitions in (1, 2):
+        pipeline = Pipeline(Settings.model_validate(tree), ManualClock())
+        for partition in range(partitions):
+            mine = [event for event in every if partitions == 1 or (event.id in gone) == bool(partition)]
+            pipeline.take(make_batch(mine, pipeline.catalog, partition))
+        pipeline.finish()
+        (window,) = [result for result in readers_see(pipeline).results.overall if result.window == "1m"]
+        assert window.metrics["gauc_value"] is not None
+        found.append({name: window.metrics[name] for name in window.metrics if name.startswith("gauc")})
+        found[-1] |= {f"{name}_stderr": window.stderrs.get(name) for name in found[-1]}
+    assert found[0] == found[1]
