@@ -153,9 +153,10 @@ def _booked(
     auctions, versions, _ = auctions_of([rows], stand, bid[kept], pair, position, rows.item)
     number = stand.request
     on = np.flatnonzero(shown)
-    served = np.full(auctions.block.size, -1, np.int32)
+    top = indptr[:-1].copy()  # of each request: where nothing was shown, any candidate has the version that chose so
+    top[number[on[::-1]]] = on[::-1]
     known = {code: v for v, code in enumerate(versions.tolist())}
-    served[number[on[::-1]]] = [known.get(code, -1) for code in rows.series[on[::-1]].tolist()]  # of the top one
+    served = np.array([known.get(code, -1) for code in rows.series[top].tolist()], np.int32)
     return Book(
         auctions=auctions,
         versions=tuple(versions.tolist()),

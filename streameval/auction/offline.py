@@ -130,8 +130,10 @@ _COLUMNS = (
 
 def as_text(found: Replayed) -> str:
     """Returns the frontier as a table, followed by what was left out."""
+    models = {series.model for series in found.series}
+    names = [one.version if len(models) == 1 else f"{one.model} {one.version}" for one in found.series]
     rows: list[tuple[str, ...]] = [_COLUMNS]
-    for v, series in enumerate(found.series):
+    for v, name in enumerate(names):
         for p, point in enumerate(found.settings.points):
             m, matched = found.frontier.measures, found.frontier.matched
             mark = "*" if v == found.reference else ""
@@ -139,14 +141,14 @@ def as_text(found: Replayed) -> str:
             of_matched = (matched["click_yield"].value, matched["mainline_click_yield"].value)
             numbers = (m["mainline_ads"].value, *of_yield, m["replayed_share"].value, *of_matched)
             cells = ["-" if np.isnan(one[v, p]) else f"{one[v, p]:.4f}" for one in numbers]
-            rows.append((f"{series.version}{mark}", point.name, *cells))
+            rows.append((f"{name}{mark}", point.name, *cells))
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     curve = ", ".join(f"{x:.3f}" for x in found.curves.curve)
     lines += ["", f"{found.requests:,} requests; click curve ({found.settings.curve}) {curve}"]
     for v, one in found.observed.items():
         lines.append(
-            f"observed under {found.series[v].version}: {one.requests:,} requests, click yield {one.click_yield:.4f}, "
+            f"observed under {names[v]}: {one.requests:,} requests, click yield {one.click_yield:.4f}, "
             f"mainline {one.mainline_click_yield:.4f}, mainline ads {one.mainline_ads:.4f}"
         )
     left_out = counted(found.skipped)
@@ -154,5 +156,4 @@ def as_text(found: Replayed) -> str:
         lines.append(f"not replayed: {left_out}")
     if found.invalid:
         lines.append(f"dead letters: {counted(found.invalid)}; requests are replayed without them")
-    star = found.series[found.reference].version
-    return "\n".join([*lines, f"matched: at the mainline ads of * {star} at each operating point"])
+    return "\n".join([*lines, f"matched: at the mainline ads of * {names[found.reference]} at each operating point"])

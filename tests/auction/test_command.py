@@ -166,8 +166,43 @@ def test_a_request_without_shown_ads_is_traffic_too(tmp_path: Path, world: World
     ]
     found, _ = run(tmp_path, [*log, *others])
     assert found["requests"] == cell(found, "v1", "now")["requests"] == 6
-    assert found["observed"][0]["requests"] == 5
     assert cell(found, "v1", "open")["replayed_share"] < 1
+
+
+def test_what_was_observed_is_by_request_whether_or_not_it_showed_anything(tmp_path: Path) -> None:
+    """Yields of the version that served are those of its replay, where for some requests it chose to show nothing."""
+    log: list[dict[str, Any]] = []
+    for n in range(10):
+        shown = {"position": 0, "pclick": 0.5} if n < 8 else {"shown": False, "pclick": 0.01}  # below the reserve
+        one = {
+            "type": "impression",
+            "impression_id": f"i{n}",
+            "ts": T0 + n * 1_000,
+            "user_id": f"u{n}",
+            "item_id": f"a{n}",
+        }
+        log.append({**one, "request_id": f"r{n}", "query_id": "q", "bid": 1.0, "model_version": "v1", **shown})
+        if n < 4:
+            log.append({"type": "click", "impression_id": f"i{n}", "ts": T0 + n * 1_000 + 10})
+    config = """
+[auction]
+mainline = 1
+slots = 2
+[[auction.points]]
+name = "now"
+mainline_reserve = 0.1
+sidebar_reserve = 0.1
+"""
+    found, _ = run(tmp_path, log, config)
+    now, (observed,) = cell(found, "v1", "now"), found["observed"]
+    assert observed["requests"] == found["requests"] == 10
+    for name in ("click_yield", "mainline_click_yield", "mainline_ads"):
+        assert observed[name] == now[name] == (0.8 if name == "mainline_ads" else 0.4)
+    two = [{**event, "model": "ab"[k % 2]} if event["type"] == "impression" else event for k, event in enumerate(log)]
+    _, text = run(tmp_path, two, config)
+    for name in ("a v1", "b v1"):
+        assert any(line.startswith(name) for line in text.splitlines())
+        assert any(line.startswith(f"observed under {name}: ") for line in text.splitlines())
 
 
 def test_the_table_says_who_is_matched_to_whom(tmp_path: Path, world: World) -> None:
