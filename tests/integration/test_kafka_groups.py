@@ -219,6 +219,39 @@ def test_a_pause_loses_nothing_of_what_the_client_has_fetched_one_by_one(real_la
         reader.close()
 
 
+def test_a_pause_does_not_outlive_an_assignment(real_lab, impressions):
+    """librdkafka keeps the pause of a partition that is taken and given back: nothing was read of it again."""
+    real_lab.create(real_lab.impressions, partitions=2)
+    places = [(real_lab.impressions, p) for p in range(2)]
+    for _, p in places:
+        real_lab.write(real_lab.impressions, impressions(0, 5), p)
+    settings = real_lab.settings()
+    readers = [open_reader(settings) for _ in range(2)]
+    joined, seen = [], set()
+
+    def poll_until(done):
+        deadline = time.monotonic() + PATIENCE
+        while not done():
+            assert time.monotonic() < deadline, (seen, [reader.assignment for reader in readers])
+            for reader in joined:
+                seen.update((run.place, offset) for run in reader.poll(0.2, 100) for offset in run.offsets)
+
+    try:
+        for reader in readers:
+            reader.partition_counts([real_lab.impressions], PATIENCE)
+            reader.subscribe([real_lab.impressions], Anybody(), committed=False)
+            joined.append(reader)
+            poll_until(lambda: len(seen) == 10)
+            readers[0].pause(places)
+        poll_until(lambda: all(len(reader.assignment) == 1 for reader in readers))
+        for _, p in places:
+            real_lab.write(real_lab.impressions, impressions(5, 1), p)
+        poll_until(lambda: {(place, 5) for place in places} <= seen)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
 def test_a_silent_topic_does_not_hold_up_a_backlog_of_the_other_one(real_lab, impressions):
     """Whatever is taken at a time: kafka-python asked for the silent one alone, until the broker had waited for it."""
     real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)

@@ -60,7 +60,7 @@ class Assignments:
         self._reading = frozenset(starts)
 
     def rewind(self, consumer: Consumer, positions: Mapping[Place, int]) -> None:
-        """Has the client read all that is open from these positions; it forgets its pauses."""
+        """Has the client read all that is open from these positions."""
         places = at(positions)
         if self.incremental:  # everything it reads is open: see `_release`
             consumer.incremental_unassign(places)

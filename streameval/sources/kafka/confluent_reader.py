@@ -309,9 +309,10 @@ class ConfluentReader(GroupReader):
         self._counted = dict(starts)  # everything before them was delivered by earlier polls
         self._to_commit.clear()
         self._gaps &= kept
-        if self._assignments.incremental:  # no pause outlives an assignment; else the client sees to it
-            self.resume(self._paused & kept)
         self._assignments.read(self._consumer, starts)
+        self._consumer.resume(
+            [TopicPartition(*place) for place in starts]
+        )  # in the client a pause outlives an assignment
         self._paused.clear()
         if first := member.first_offsets():
             self._consumer.commit(offsets=at(first), asynchronous=True)

@@ -40,7 +40,7 @@ class Pacing:
         self._inputs: dict[Place, _Input] = {}
 
     def assign(self, pairs: Iterable[tuple[Place, Place]]) -> None:
-        """Begins with these pairs, none held (a client forgets its pauses when it is assigned partitions)."""
+        """Begins with these pairs, none held (a reader forgets its pauses when it is assigned partitions)."""
         self._partner = {}
         for one, other in pairs:
             self._partner[one], self._partner[other] = other, one

@@ -270,7 +270,7 @@ class KafkaSource(Source):
         return True
 
     def _began(self, partitions: frozenset[int]) -> None:
-        """Handles a new assignment, at which the client forgets its pauses."""
+        """Handles a new assignment, at which the reader forgets its pauses."""
         self._paused = frozenset()
         if not self._shared:
             self._pacing.assign(((self._topics[0], p), (self._topics[1], p)) for p in partitions)
