@@ -159,6 +159,8 @@ class PartitionKeeper:
     def _release(self, partitions: frozenset[int], deadline: float) -> None:
         for partition in sorted(partitions & self._held.keys()):
             self._finish(deadline)
+            if partition not in self._held:  # that job has found it taken by another worker
+                continue
             if time.monotonic() > deadline or self._job is not None:
                 log.error("partition %d: released without a last checkpoint: store.drain_timeout exceeded", partition)
                 self._numbers.failures += 1

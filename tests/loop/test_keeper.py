@@ -311,6 +311,17 @@ def _whole(report: dict[str, Any]) -> dict[str, Any]:
     return next(r for r in report["results"] if r["window"] == "all")
 
 
+def test_a_stop_survives_that_its_last_panes_are_somebody_elses(tmp_path: Path) -> None:
+    frozen, keeper, _ = make(tmp_path)
+    keeper.take(frozenset({0}))
+    feed(frozen, 0, 300)
+    other = make(tmp_path)[1]
+    other.take(frozenset({0}))
+    other.close()
+    keeper.close()
+    assert (keeper.holds(0), keeper.state().fenced) == (False, 1)
+
+
 def test_a_worker_that_lost_its_partition_cannot_write_it_and_drops_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
