@@ -48,10 +48,12 @@ def check_binding(now: Mapping[str, Any], saved: Mapping[str, Any], path: Path) 
             continue
         if saved.get(key) != value:
             way = "Give the objective another name, set it" if of_objective else f"Set {key}"
+            folder = path.parent.parent
             raise StoreError(
                 f"{path}: was written with {key} = {saved.get(key)!r}, which is now {value!r}: its counts "
-                f"would mean something else. {way} back, or set another store.path (or move {path.parent.parent} "
-                "away) to start over"
+                f"would mean something else. {way} back, or start over: set another store.path, or stop, move {folder} "
+                f"away and start. The panes that {folder.with_name('history.sqlite')} has, counted with the old value, stay "
+                "where they are not counted again; to leave them out, move it away, too, with its -wal and -shm"
             )
 
 

@@ -16,12 +16,14 @@ _LOOK_SECONDS = 0.1  # between looks for a stop
 class Claims:
     """Claims of the partitions of an assignment, under way."""
 
-    def __init__(self, files: Mapping[int, Checkpoints], stopping: Callable[[], bool]) -> None:
-        """Begins them. Once `stopping`, nothing is claimed."""
-        self._stopping = stopping
+    def __init__(
+        self, files: Mapping[int, Checkpoints], last_epoch: Callable[[int], int], stopping: Callable[[], bool]
+    ) -> None:
+        """Begins them. `last_epoch`: of a partition, as the history knows it. Once `stopping`, nothing is claimed."""
+        self._last_epoch, self._stopping = last_epoch, stopping
         threads = [WorkThread(f"claims-{number}") for number in range(min(len(files), _SIDE_BY_SIDE))]
         self._made: dict[int, Future[None]] = {
-            partition: thread.submit(self._claim, its)
+            partition: thread.submit(self._claim, partition, its)
             for (partition, its), thread in zip(files.items(), cycle(threads))
         }
         for thread in threads:
@@ -35,6 +37,6 @@ class Claims:
                 return not self._stopping()
         return False
 
-    def _claim(self, files: Checkpoints) -> None:
+    def _claim(self, partition: int, files: Checkpoints) -> None:
         if not self._stopping():
-            files.claim()
+            files.claim(above=self._last_epoch(partition))

@@ -13,6 +13,15 @@ from streameval.store.history.writer import HistoryWriter
 log = logging.getLogger(__name__)
 
 
+def last_epoch(history: HistoryWriter, partition: int) -> int:
+    """The epoch in which a partition was last written, 0 if that cannot be read. Any thread may call it."""
+    try:
+        return history.last_epoch(partition)
+    except StoreError as error:
+        log.warning("history: %s; partition %d is claimed without it", error, partition)
+        return 0
+
+
 def claim_history(history: HistoryWriter, partition: int, epoch: int) -> None:
     """Claims a partition for this worker."""
     try:

@@ -26,7 +26,7 @@ from streameval.loop.binding import binding
 from streameval.loop.checkpoint import restore_newest, write_checkpoint
 from streameval.loop.claims import Claims
 from streameval.loop.gone import GonePartitions
-from streameval.loop.history_writes import add_to_history, claim_history
+from streameval.loop.history_writes import add_to_history, claim_history, last_epoch
 from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
@@ -119,7 +119,7 @@ class PartitionKeeper:
             partition: Checkpoints(folder_of(self._folder, partition), self._keep)
             for partition in sorted(partitions - self._held.keys())
         }
-        claims = Claims(new, self.stopping)
+        claims = Claims(new, partial(last_epoch, self._history), self.stopping)
         for partition, files in new.items():
             begin = time.monotonic()
             if not claims.made(partition):

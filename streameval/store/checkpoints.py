@@ -2,9 +2,10 @@
 
 A file is the state after some prefix of the partition's events, and contains the offsets of that prefix. So *any* of them is
 a correct place to continue from; a newer one only saves reading. Names are `<epoch>-<number>.checkpoint`: a worker that takes
-the partition claims the next epoch by creating `<epoch>.epoch`, which only one worker can. A worker that has lost the
-partition without knowing (it was frozen) finds a higher epoch and stops writing. Even if it was frozen between that check and
-the renaming of its file, the file sorts before all of the new owner's.
+the partition claims the next epoch by creating `<epoch>.epoch`, which only one worker can. It comes after that of the history,
+too: the folder may have been lost without it. A worker that has lost the partition without knowing (it was frozen) finds a
+higher epoch and stops writing. Even if it was frozen between that check and the renaming of its file, the file sorts before
+all of the new owner's.
 
 Rows are in separate files `rows-<epoch>-<number>`, which are written once and which checkpoints refer to; files that no
 checkpoint refers to, nor will, are deleted. Segments, whose rows are all mature, may be lost; a checkpoint without one of the
@@ -76,11 +77,11 @@ class Checkpoints:
                 f"{folder}: cannot be created: {error.strerror}; {folder_remedy(error, folder, _CHECK)}"
             ) from None
 
-    def claim(self) -> None:
-        """Takes the partition from its previous owner. Raises StoreError."""
+    def claim(self, above: int = 0) -> None:
+        """Takes the partition from its previous owner. `above`: an epoch that another place knows of. Raises StoreError."""
         try:
             while True:
-                self.epoch = self._highest() + 1
+                self.epoch = max(self._highest(), above) + 1
                 try:
                     (self.folder / f"{self.epoch:010}.epoch").touch(exist_ok=False)
                 except FileExistsError:  # another worker was faster
@@ -164,7 +165,8 @@ class Checkpoints:
         if refused:
             raise StoreError(
                 f"{self.folder}: all {len(refused)} checkpoints are damaged, the newest is {refused[0].name}: put a good "
-                "copy back, or move the folder away to start over with empty counts"
+                "copy back, or stop, move this folder away and start over with empty counts; the history stays, and what is "
+                "counted again replaces its panes"
             )
         return None
 

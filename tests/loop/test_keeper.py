@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError, Stopped
 from streameval.store import container
 from streameval.store.errors import StoreError
+from streameval.store.history import writer as writer_module
 from streameval.store.history.format import HistoryFormat
 from streameval.store.history.writer import HistoryWriter, Retention
 from streameval.testing import ManualClock, Scores, Shown, Tap, counted_pane, make_batch, readers_see
@@ -426,7 +429,43 @@ def test_a_setting_that_changes_what_counts_mean_is_named(tmp_path: Path, change
     with pytest.raises(StoreError) as failure:
         changed.take(frozenset({0}))
     assert f"was written with {said}" in str(failure.value)
-    assert "or set another store.path" in str(failure.value)
+    text = str(failure.value)
+    assert "or start over: set another store.path, or stop, move " in text
+    assert f"{tmp_path / 'checkpoints'} away and start" in text
+    assert f"The panes that {tmp_path / 'history.sqlite'} has, counted with the old value, stay" in text
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_after_lost_checkpoints_what_is_counted_again_replaces_what_the_history_has(
+    tmp_path: Path, readable: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for life in range(3):
+        pipeline, keeper, _ = make(tmp_path)
+        keeper.take(frozenset({0}))
+        feed(pipeline, 100 * life, 100)
+        keeper.close()
+
+    def totals() -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(tmp_path / "history.sqlite")) as db:
+            return db.execute("SELECT start, seen, clicks FROM parts ORDER BY start").fetchall()
+
+    before = totals()
+    assert len(before) > 2
+    shutil.rmtree(tmp_path / "checkpoints")
+    pipeline, keeper, _ = make(tmp_path)
+    if not readable:
+        monkeypatch.setattr(writer_module, "open_to_read", unreadable)
+    assert keeper.take(frozenset({0})) == {}
+    feed(pipeline, 0, 300)
+    keeper.close()
+    assert (keeper.holds(0), keeper.state().fenced) == (readable, 0 if readable else 1)
+    assert keeper.history_state().written == (len(before) if readable else 0)
+    assert ("the history is bad; partition 0 is claimed without it" in caplog.text) != readable
+    assert totals() == before
+
+
+def unreadable(*_: object) -> sqlite3.Connection:
+    raise StoreError("the history is bad")
 
 
 BLOCK = {"slices": {"dimensions": ["block"]}}

@@ -55,6 +55,20 @@ def test_a_new_owner_fences_the_old_one_also_while_it_writes(tmp_path: Path) -> 
     assert number(owner(tmp_path)) == 4
 
 
+def test_a_folder_that_was_lost_is_claimed_above_what_is_known_of_it_elsewhere(tmp_path: Path) -> None:
+    old = owner(tmp_path / "p")
+    old.save({"n": 1}, {})
+    (tmp_path / "p").rename(tmp_path / "away")
+    new = Checkpoints(tmp_path / "p", 3)
+    new.claim(above=4)
+    assert (new.epoch, new.load()) == (5, None)
+    with pytest.raises(FencedError, match="epoch 5, this worker has 1"):  # it has been frozen since
+        old.save({"n": 2}, {})
+    again = Checkpoints(tmp_path / "p", 3)
+    again.claim(above=2)  # the folder knows better
+    assert again.epoch == 6
+
+
 def test_a_file_that_a_frozen_worker_renames_late_comes_before_all_of_the_new_owners(tmp_path: Path) -> None:
     old = owner(tmp_path)
     old.save({"n": 1}, {})

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,14 @@ from streameval.sketches.sparse import SparseVector
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history import begun, user_samples
 from streameval.store.history import points as history_points
-from streameval.store.history.format import NO_SLICE, SAMPLE_ENTRIES, HistoryFormat, open_to_write, store_errors
+from streameval.store.history.format import (
+    NO_SLICE,
+    SAMPLE_ENTRIES,
+    HistoryFormat,
+    open_to_read,
+    open_to_write,
+    store_errors,
+)
 from streameval.store.history.rows import PaneRows, encode_pane
 from streameval.store.history.statements import (
     delete,
@@ -104,6 +111,12 @@ class HistoryWriter:
                 partition,
             )
         self._fit_size()
+
+    def last_epoch(self, partition: int) -> int:
+        """The epoch in which a partition was last written or claimed; 0: never. Any thread may call it. Raises StoreError."""
+        with store_errors(self.path), closing(open_to_read(self.path, self._form)) as db:
+            known = db.execute("SELECT epoch FROM owners WHERE partition = ?", (partition,)).fetchone()
+        return 0 if known is None else int(known[0])
 
     def fold(self, settled_before: Mapping[int, int], now: int) -> int:
         """Deletes old days, makes hours of old panes and days of old hours; returns how many parts it made.

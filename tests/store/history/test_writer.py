@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,16 @@ def test_the_same_epoch_may_write_again_after_a_restart(writer, path, form, keep
     again.write(0, 5, [pane(0), pane(1)])
     again.close()
     assert query(path, "SELECT epoch FROM owners") == [(5,)]
+
+
+def test_the_last_owner_of_a_partition_is_known_to_any_thread(writer, path, pane) -> None:
+    assert writer.last_epoch(3) == 0
+    writer.write(3, 2, [pane(0)])
+    with ThreadPoolExecutor(1) as other:
+        assert [other.submit(writer.last_epoch, partition).result() for partition in (3, 4)] == [2, 0]
+    path.write_bytes(b"no database, but a text of some length")
+    with pytest.raises(StoreError, match="not a database"):
+        writer.last_epoch(3)
 
 
 def _worker(path: Path, form: HistoryFormat, keep, panes, partition: int, results) -> None:
