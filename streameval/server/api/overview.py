@@ -171,8 +171,15 @@ def degraded(snapshot: Snapshot) -> list[str]:
             f"checkpoints: the topics no longer have partitions {', '.join(map(str, snapshot.checkpoints.gone_unread))}, and what "
             "they had counted cannot be restored, so it is missing from the results; the log says why"
         )
+    if snapshot.checkpoints is not None and snapshot.checkpoints.rows_lost:
+        out.append(
+            f"checkpoints: {snapshot.checkpoints.rows_lost} impressions were in files that are damaged or missing, so late clicks on "
+            "them are unmatched; the log names the files"
+        )
     if snapshot.history is not None and snapshot.history.failing:
         out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
+    if snapshot.history is not None and snapshot.history.lost:
+        out.append(f"history: {snapshot.history.lost} panes left memory before they could be written")
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
     if snapshot.certificate is not None and (expiry := snapshot.certificate.words(snapshot.taken_at)) is not None:

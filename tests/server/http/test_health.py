@@ -84,8 +84,8 @@ def test_a_suspended_model_is_in_the_status_and_in_the_stream(client, build) -> 
 
 def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> None:
     given = build.snapshot(
-        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 0, skipped=3, failing=True),
-        checkpoints=CheckpointState(failing=2, claimed=3, gone_unread=(2, 5)),
+        history=HistoryState(9_000_000, 120, 3, 2, 1, 0, 1, 4, 6, skipped=3, failing=True),
+        checkpoints=CheckpointState(failing=2, claimed=3, gone_unread=(2, 5), rows_lost=16_384),
         strangers={"etl at 10.0.0.7": 2},
         slice_values={"country": SliceValues(200, 200, 50, True), "device": SliceValues(3, 200, 50, False)},
     )
@@ -96,7 +96,9 @@ def test_what_was_left_out_is_told_and_makes_nobody_wait(client_of, build) -> No
         "checkpoints: 2 partitions cannot be written now, their last good ones stay; the log says why",
         "checkpoints: 3 partitions were claimed by another worker and are not counted here; do two groups share store.path?",
         "checkpoints: the topics no longer have partitions 2, 5, and what they had counted cannot be restored, so it is missing from the results; the log says why",
+        "checkpoints: 16384 impressions were in files that are damaged or missing, so late clicks on them are unmatched; the log names the files",
         "history: 4 panes wait, none can be written now; the log says why",
+        "history: 6 panes left memory before they could be written",
         "history: 3 rows could not be written; the log names them",
         "kafka: etl at 10.0.0.7 is no streameval but in this group, and the 2 partitions it reads are not counted; give it one of its own",
         "slices: country has had more than 200 values; which of them are in __other__ depends on the order of events",
