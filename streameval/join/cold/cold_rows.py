@@ -170,16 +170,15 @@ class ColdRows:
             self._lookup = None
 
     def lose(self, table: Table, runs: Runs, file: RowsFile) -> None:
-        """A file has turned out to be damaged: forgets its rows."""
+        """A file has turned out to be damaged: forgets its rows, but not what has changed in them: the file may be put back."""
         self._lookup = None
         for segment in (one for one in self.segments if one.file is file):
-            for column in table.columns().values():
-                give_back(column, segment.first, segment.end)
-            segment.file = RowsFile(file.path, file.rows, None)
-            runs.put(segment.run())
-            _map(table, segment)
-            some = self.changed(0, self.end(0))
-            self._keep_changed(some[(some < segment.first) | (some >= segment.end)])
+            with self._kept(table, segment.first, segment.end):
+                for column in table.columns().values():
+                    give_back(column, segment.first, segment.end)
+                segment.file = RowsFile(file.path, file.rows, None)
+                runs.put(segment.run())
+                _map(table, segment)
 
     def note(self, rows: NDArray[np.int64]) -> None:
         """Records rows whose labels have changed."""
