@@ -245,6 +245,10 @@ class Requests:
         self._entries.closed[found] = True
         return found
 
+    def newest(self, entry: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Returns the newest row of the request of each entry; -1: it is no longer known."""
+        return self._entries.head[entry].astype(np.int64)
+
     def members(
         self, entry: NDArray[np.int32], table: Table, front: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +25,26 @@ class Codes:
     radix: int
     here: int = 0
 
+    def series_of(self, codes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Codes of the other process, as this one writes them; one that it did not have (a damaged file) becomes some other."""
+        return self.series.take(codes, mode="clip")
+
     def slices(self, combined: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Combined slice values of the other process (`Catalog.combine`), as this one writes them."""
+        """Combined slice values of the other process (`Catalog.combine`), as this one writes them; unknown ones as in `series_of`."""
         out = np.zeros(combined.size, np.int64)
         for dimension in reversed(range(len(self.values))):
             value = (combined // self.radix**dimension) % self.radix
-            out = out * (self.here or self.radix) + self.values[dimension][value]
+            out = out * (self.here or self.radix) + self.values[dimension].take(value, mode="clip")
         return out
+
+    def saved(self) -> dict[str, Any]:
+        """For `after`."""
+        return {"series": self.series, "values": list(self.values), "radix": self.radix}
+
+    def after(self, saved: Mapping[str, Any]) -> Codes:
+        """Composes a translation that the other process had saved, from the codes of an earlier one, with this one."""
+        values = tuple(now[then] for now, then in zip(self.values, saved["values"], strict=True))
+        return Codes(self.series[saved["series"]], values, saved["radix"], self.here or self.radix)
 
 
 def counted_values(max_values: int, dimensions: int) -> int:

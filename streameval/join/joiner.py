@@ -156,7 +156,7 @@ class Joiner:
             self._give_up(self._held.expire(newest - self.policy.allowed_lateness - horizon, newest))
             self._give_up(self._held.expire(progress.given_up - horizon))
         before = self._start
-        self._start = int(
+        self._start = self._with_lost(
             kernel.first_kept(
                 self.table.ts, self.table.state, self._start, self._end, progress.passed - horizon - self.policy.hold
             )
@@ -237,8 +237,18 @@ class Joiner:
         return self._start
 
     def rows_between(self, low: int, high: int) -> NDArray[np.int64]:
-        """[n, 2]: ranges of rows that contain all known rows with times in [low, high), in ms, and others."""
-        return self._times.between(low, high, self._start, self._end)
+        """[n, 2]: ranges of rows that contain all known rows with times in [low, high), in ms, and others; to be read now."""
+        spans = self._times.between(low, high, self._start, self._end)
+        self.cold.check(spans[:, 0], spans[:, 1])
+        return spans
+
+    def check_requests(self, rows: NDArray[np.int64]) -> None:
+        """Has files compared before rows are read, and those that precede them in their requests; see `cold.unchecked`."""
+        while self.cold.unchecked and rows.size:
+            rows = rows[rows >= self._start]
+            self.cold.check(rows, rows + 1)
+            back = self.table.previous[rows]
+            rows = (rows - back)[back != 0]
 
     def overdue_clicks(self, since: int = NEVER) -> int:
         """Held clicks from `since` on that are older than the watermark: their impression should have arrived by now."""
@@ -324,6 +334,13 @@ class Joiner:
     def _give_up(self, clicks: NDArray[np.int64]) -> None:
         self.counts["unmatched_clicks"] += clicks.size
         self.judged.add(_NO_TIMES, clicks)
+
+    def _with_lost(self, first: int) -> int:
+        """The first row to keep: lost ones have no time, so they go with the next one, as their file may be put back."""
+        for segment in reversed(self.cold.segments):
+            if segment.file.lost and segment.end == first:
+                first = max(segment.first, self._start)
+        return int(first)
 
     def _tell_conflicts(self, batch: Batch, repeated: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Among impressions with a known id: one of another model or version is not a duplicate, and must not be

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from streameval.join.cold.cold_rows import Freezing, Joining
 from streameval.join.cold.index import Index
 from streameval.join.cold.segment import RowsFile
+from streameval.join.cold.unchecked import Unchecked
 from streameval.join.cold.written import WrittenBlock
 from streameval.join.joiner import Joiner
 
@@ -71,6 +72,11 @@ class RowsToDisk:
             return None
         self._cold.lose(self._joiner.table, self._joiner.runs, file)
         return file.rows
+
+    @property
+    def unchecked(self) -> Unchecked:
+        """The files that were mapped when the partition was restored, until they have been compared with their checksums."""
+        return self._cold.unchecked
 
     @property
     def indexes(self) -> Sequence[Index]:

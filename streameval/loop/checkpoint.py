@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streameval.join.cold.index import Index
-from streameval.join.cold.segment import RowsFile
 from streameval.loop.binding import check_binding, removed_objectives
 from streameval.loop.pipeline import Pipeline
-from streameval.loop.rows_on_disk import open_rows, put_named, write_named
+from streameval.loop.rows_on_disk import check_before_use, open_rows, put_named, write_named
 from streameval.models.protocol import ModelError
 from streameval.store.checkpoints import READ_WITH_IT, Checkpoints
 from streameval.store.errors import StoreError
@@ -24,7 +22,6 @@ class Restored(NamedTuple):
     offsets: dict[tuple[str, int], int]
     written_at: float  # wall-clock seconds
     restarts: int  # including this one
-    unchecked: list[RowsFile | Index]  # so far only their headers have been checked
     removed: dict[str, Any]  # see `removed_objectives`
 
 
@@ -60,9 +57,10 @@ def restore_newest(
         raise StoreError(f"{path}: {error}") from None
     except OSError as error:
         raise StoreError(f"{path}: its files of rows cannot be mapped: {error.strerror}") from None
-    indexes = pipeline.partitions[partition].to_disk.indexes if part else []
-    for index in indexes:
-        files.named(index.path.name)
-    unchecked: list[RowsFile | Index] = [*indexes, *(file for file in rows if not file.lost)]
+    if part:
+        on_disk = pipeline.partitions[partition].to_disk
+        for index in on_disk.indexes:
+            files.named(index.path.name)
+        check_before_use(on_disk, rows)
     removed = removed_objectives(settings, tree["settings"])
-    return Restored(path, offsets, tree["at"], tree["restarts"] + 1, unchecked, removed)
+    return Restored(path, offsets, tree["at"], tree["restarts"] + 1, removed)

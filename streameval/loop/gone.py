@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streameval.join.cold.index import Index
-from streameval.join.cold.segment import RowsFile
 from streameval.loop.checkpoint import restore_newest
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, check_next
@@ -39,7 +37,6 @@ class _Gone:
     files: Checkpoints
     path: Path  # the newest checkpoint when it was restored
     settled: int | None  # ms: what its checkpoint counted before this time will never be written again
-    unchecked: list[RowsFile | Index]  # files whose checksums have not been verified yet
     left: bool  # this worker had it last: shown until somebody claims it
 
 
@@ -104,11 +101,8 @@ class GonePartitions:
 
     def check_files(self) -> RowsWork | None:
         """The next job: verify a file that was mapped when its partition was restored."""
-        for partition, shown in self._shown.items():
-            part = self._pipeline.partitions.get(partition)
-            if part is not None and shown.unchecked:
-                return check_next(part.to_disk, shown.unchecked)
-        return None
+        parts = (self._pipeline.partitions.get(partition) for partition in self._shown)
+        return next((work for part in parts if part is not None and (work := check_next(part.to_disk))), None)
 
     @property
     def epochs(self) -> dict[int, int]:
@@ -178,7 +172,7 @@ class GonePartitions:
                 continue
             settled = self._pipeline.settled(partition)
             self._pipeline.end_reading(partition)
-            self._shown[partition] = _Gone(files, path, settled, restored.unchecked, partition in left)
+            self._shown[partition] = _Gone(files, path, settled, partition in left)
         return sorted(new.keys() & self._shown.keys())
 
     def _impressions(self, partitions: Iterable[int]) -> int:

@@ -13,13 +13,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from streameval.join.cold.index import Index
-from streameval.join.cold.segment import RowsFile
 from streameval.join.policy import NEVER
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.binding import binding
@@ -61,8 +59,6 @@ class _Held:
     failing: bool = False  # the last attempt at a checkpoint failed
     settled: int | None = None  # ms: what the last checkpoint counted before this time can no longer change
     rows_at: float = 0.0  # monotonic seconds when its rows last had a turn on the writing thread
-    # files of the previous owner whose checksums have not been verified yet
-    unchecked: list[RowsFile | Index] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +132,7 @@ class PartitionKeeper:
             else:
                 offsets |= restored.offsets
                 self._binding |= restored.removed
-                held.unchecked, path = restored.unchecked, restored.path
+                path = restored.path
                 held.written_at, held.restarts = restored.written_at, restored.restarts
                 held.settled = self._pipeline.settled(partition)
                 self._numbers.restores += 1
@@ -322,7 +318,7 @@ class PartitionKeeper:
         """Starts the work on rows of one of the partitions, if there is any: whose last turn was longest ago, first."""
         for partition in sorted(partitions, key=lambda partition: self._held[partition].rows_at):
             part, held = self._pipeline.partitions.get(partition), self._held[partition]
-            work = None if part is None else work_on_rows(part.to_disk, held.files, held.unchecked)
+            work = None if part is None else work_on_rows(part.to_disk, held.files)
             if work is not None:
                 held.rows_at = time.monotonic()
                 self._job = _Job(self._writer.submit(work.call), partial(self._rows_kept, partition, held, work))

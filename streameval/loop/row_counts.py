@@ -227,6 +227,7 @@ class RowCounts:
     def requests_changed(self, entries: NDArray[np.int32], sign: int) -> None:
         """Counts the terms of closed requests, or retracts them."""
         if entries.size:
+            self.joiner.check_requests(self.requests.newest(entries))
             rows, group = self.requests.members(entries, self.joiner.table, self.joiner.front)
             if rows.size:
                 self.count_requests(self._listed(rows), self._scored(rows), group, sign)

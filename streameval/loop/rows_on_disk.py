@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from streameval.join.cold.cold_rows import Freezing
 from streameval.join.cold.index import Index, in_order
 from streameval.join.cold.segment import RowsFile
+from streameval.join.cold.unchecked import OnDisk
 from streameval.join.cold.written import RestoredRows, WrittenBlock, WrittenFile
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.ids_on_disk import put_indexes, write_index
@@ -39,7 +40,7 @@ class RowsWork(NamedTuple):
     done: Callable[[Future[Any]], None]  # raises StoreError: the rows stay in memory
 
 
-def work_on_rows(rows: RowsToDisk, files: Checkpoints, unchecked: list[RowsFile | Index]) -> RowsWork | None:
+def work_on_rows(rows: RowsToDisk, files: Checkpoints) -> RowsWork | None:
     """The next job: write a segment of mature rows, or else rows that the next checkpoint would have to write, or else verify a
     file that was mapped at the restart."""
     try:
@@ -52,15 +53,30 @@ def work_on_rows(rows: RowsToDisk, files: Checkpoints, unchecked: list[RowsFile 
     block = rows.next_block()
     if block is not None:
         return RowsWork(partial(_write_early, files, block, rows.files_in_use), lambda written: written.result())
-    return check_next(rows, unchecked)
+    return check_next(rows)
 
 
-def check_next(rows: RowsToDisk, unchecked: list[RowsFile | Index]) -> RowsWork | None:
+def check_next(rows: RowsToDisk) -> RowsWork | None:
     """The next job: verify a file that was mapped when its partition was restored."""
-    if not unchecked:
+    file = rows.unchecked.next
+    if file is None:
         return None
-    file = unchecked.pop()
-    return RowsWork(partial(container.check, file.path), partial(_put_aside_if_damaged, rows, file))
+    return RowsWork(
+        partial(container.check, file.path), lambda checked: _put_aside_if_damaged(rows, checked.result, file)
+    )
+
+
+def check_before_use(rows: RowsToDisk, files: Sequence[RowsFile]) -> None:
+    """Has the files of a restored partition verified: in the background, or when one is needed before its turn.
+
+    `files`: of its segments. Indexes come first: what is missing from one is not noticed otherwise.
+    """
+    mapped: list[OnDisk] = [file for file in files if not file.lost]
+
+    def check_now(file: OnDisk) -> None:
+        _put_aside_if_damaged(rows, partial(container.check, file.path), file)
+
+    rows.unchecked.put([*mapped, *rows.indexes], check_now)
 
 
 def rows_wait(rows: RowsToDisk) -> bool:
@@ -102,10 +118,11 @@ def _put_on_disk(rows: RowsToDisk, files: Checkpoints, written: Future[tuple[Row
         rows.segment_ended()
 
 
-def _put_aside_if_damaged(rows: RowsToDisk, file: RowsFile | Index, checked: Future[Any]) -> None:
-    """Drops the rows of a damaged file; a damaged index is rebuilt."""
+def _put_aside_if_damaged(rows: RowsToDisk, check: Callable[[], Any], file: OnDisk) -> None:
+    """Drops the rows of a damaged file; a damaged index is rebuilt. `check` raises what is wrong with it."""
+    rows.unchecked.remove(file)
     try:
-        checked.result()
+        check()
     except (DamagedError, OSError) as error:
         lost = rows.put_aside(file)
         if lost:

@@ -8,7 +8,7 @@ lookups by id differ, because the joiner's hash index covers only rows that are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +21,9 @@ from streameval.join.cold.ids import IdPart
 from streameval.join.cold.index import Index, to_merge
 from streameval.join.cold.lookup import Lookup
 from streameval.join.cold.segment import RowsFile, Segment, content, means_the_same
+from streameval.join.cold.unchecked import Unchecked
 from streameval.join.kernel import ColdRowsFound
-from streameval.join.policy import FOREVER, MATURED, NEVER
+from streameval.join.policy import FOREVER
 from streameval.join.rows import Table
 from streameval.join.runs import Runs
 from streameval.join.times import RowTimes
@@ -30,7 +31,6 @@ from streameval.join.times import RowTimes
 _MANY = 64  # segments, after which the next ones are twice as large
 _MOST = 1 << 24  # rows per segment
 _ONE_BY_ONE = 4096  # rows whose pages are requested one by one; more at once lie close together (a log read again)
-_GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is no longer known
 
 
 @dataclass(slots=True)
@@ -88,6 +88,7 @@ class ColdRows:
     indexes: list[Index] = field(default_factory=list)  # of their ids, likewise
     freezing: Freezing | None = None
     joining: Joining | None = None
+    unchecked: Unchecked = field(default_factory=Unchecked)
     _lookup: Lookup | None = None  # None: the indexes have changed
     _changed: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))  # see `changed`
     _noted: list[NDArray[np.int64]] = field(default_factory=list)
@@ -139,7 +140,7 @@ class ColdRows:
             return
         segment = Segment.of(file, freezing.first)
         with self._kept(table, segment.first, segment.end):
-            _map(table, segment)
+            segment.map_over(table)
         runs.put(segment.run())
         self.segments.append(segment)
         index.first, index.end = segment.first, segment.end
@@ -152,9 +153,10 @@ class ColdRows:
             return None
         damaged = next((index for index in self.indexes if index.damaged), None)
         if damaged is not None:
-            here = [one for one in self.segments if damaged.first <= one.first < damaged.end]
-            self.joining = Joining([damaged], [(one.file, one.first - damaged.first) for one in here])
-        elif (some := to_merge([index.end - index.first for index in self.indexes])) is not None:
+            self.joining = Joining([damaged], self._files_of(damaged))
+            return self.joining
+        some = to_merge([index.end - index.first for index in self.indexes])
+        if some is not None and not any(index in self.unchecked for index in self.indexes[some]):
             self.joining = Joining(self.indexes[some], [])
         return self.joining
 
@@ -178,7 +180,7 @@ class ColdRows:
                     give_back(column, segment.first, segment.end)
                 segment.file = RowsFile(file.path, file.rows, None)
                 runs.put(segment.run())
-                _map(table, segment)
+                segment.map_over(table)
 
     def note(self, rows: NDArray[np.int64]) -> None:
         """Records rows whose labels have changed."""
@@ -201,7 +203,7 @@ class ColdRows:
         rows = self.changed(0, self.end(0))
         for segment in self.segments:
             segment.first, segment.end = segment.first - shift, segment.end - shift
-            _map(to, segment)
+            segment.map_over(to)
         for index in {*self.indexes, *(self.joining.indexes if self.joining else ())}:
             index.first, index.end = index.first - shift, index.end - shift
         _write(to, rows - shift, *_read(old, rows))
@@ -237,11 +239,7 @@ class ColdRows:
         """
         if not self.segments:
             return NONE_FOUND
-        wanted = np.concatenate((shown, clicked))
-        if self._lookup is None:
-            self._lookup = Lookup(self.indexes, [segment for segment in self.segments if segment.file.lost])
-        at, row = self._lookup.find(wanted)
-        at, row = at[row >= start], row[row >= start]
+        at, row = self._find(np.concatenate((shown, clicked)), start)
         if not row.size:
             return NONE_FOUND
         if row.size <= _ONE_BY_ONE:
@@ -257,6 +255,12 @@ class ColdRows:
         order = np.argsort(-row[later], kind="stable")  # the oldest is written last
         out.after[at[later][order]] = row[later][order]
         return out
+
+    def check(self, first: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+        """Has the files of some ranges of rows compared with their checksums, which must precede their use; see `unchecked`."""
+        if self.unchecked:
+            here = [one for one in self.segments if ((first < one.end) & (end > one.first)).any()]
+            self.unchecked.check([one.file for one in here])
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -289,7 +293,7 @@ class ColdRows:
         state, fields = _read(table, rows)
         return {
             "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
-            "codes": [_saved(segment.codes) for segment in self.segments],
+            "codes": [None if one.codes is None else one.codes.saved() for one in self.segments],
             "ids": [[index.path.name, index.first - base, index.end - base] for index in self.indexes],
             "front": start - base,
             "changed": {"row": rows - base, "state": state, "fields": fields},
@@ -310,10 +314,10 @@ class ColdRows:
         made the state.
         """
         for file, before in zip(files, saved["codes"], strict=True):
-            of_file = codes if before is None else _after(before, codes)
+            of_file = codes if before is None else codes.after(before)
             same = means_the_same(of_file, file.series)
             segment = Segment.of(file, self.end(0), None if same else of_file)
-            _map(table, segment)
+            segment.map_over(table)
             runs.put(segment.run())
             times.add_blocks(segment.first, *file.times())
             self.segments.append(segment)
@@ -325,6 +329,39 @@ class ColdRows:
         self._keep_changed(changed["row"].copy())
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _find(self, wanted: NDArray[np.uint64], start: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(positions in `wanted`, rows) of the rows from `start` on that have one of the ids."""
+        while True:
+            lookup = self._lookup
+            if lookup is None:
+                lost = [segment for segment in self.segments if segment.file.lost]
+                lookup = self._lookup = Lookup(self.indexes, lost)
+            at, row, index = lookup.find(wanted)
+            known = row >= start
+            if self.unchecked or any(one.damaged for one in self.indexes):
+                self._mend([self.indexes[number] for number in np.unique(index).tolist()])
+                if self._lookup is lookup:
+                    self.check(row[known], row[known] + 1)
+            if self._lookup is lookup:
+                return at[known], row[known]
+
+    def _mend(self, found: Sequence[Index]) -> None:
+        """Has indexes compared with their checksums; makes the ids of a damaged one anew, since its file will take longer."""
+        self.unchecked.check(found)
+        for index in found:
+            if index.damaged and not index.mended:
+                parts = []
+                for file, first in self._files_of(index):
+                    with suppress(OSError):  # then its rows are not found until the index has a file again
+                        parts.append(file.part(first))
+                index.mend(parts)
+                self._lookup = None
+
+    def _files_of(self, index: Index) -> list[tuple[RowsFile, int]]:
+        """The files of an index's rows, each with its first row relative to the index."""
+        here = [one for one in self.segments if index.first <= one.first < index.end]
+        return [(one.file, one.first - index.first) for one in here]
 
     def _keep_changed(self, rows: NDArray[np.int64]) -> None:
         self._changed, self._noted = rows, []
@@ -338,22 +375,6 @@ class ColdRows:
             yield
         finally:
             _write(table, rows, *before)
-
-
-def _map(table: Table, segment: Segment) -> None:
-    """Maps the file over the segment's rows; fields that it has no column for are absent."""
-    file, part = segment.file, slice(segment.first, segment.end)
-    if file.lost:
-        table.ts[part], table.state[part], table.previous[part] = NEVER, MATURED, _GONE
-        return
-    columns = table.columns()
-    file.map_over(columns, segment.first)
-    if segment.codes is not None:  # translated, in memory until the rows are forgotten
-        table.series[part] = segment.codes.series[table.series[part]]
-        table.slices[part] = segment.codes.slices(table.slices[part].astype(np.int64))
-    for one in table.kept:
-        if (name := f"field.{one.name}") in columns.keys() - file.columns.keys():
-            columns[name][part] = one.absent
 
 
 _Values = tuple[NDArray[np.uint8], dict[str, NDArray[np.float64]]]  # states, and fields by column
@@ -371,15 +392,3 @@ def _write(table: Table, rows: NDArray[np.int64], state: NDArray[np.uint8], fiel
     columns = table.columns()
     for name in fields.keys() & columns.keys():
         columns[name][rows] = fields[name]
-
-
-def _saved(codes: Codes | None) -> dict[str, Any] | None:
-    if codes is None:
-        return None
-    return {"series": codes.series, "values": list(codes.values), "radix": codes.radix}
-
-
-def _after(saved: Mapping[str, Any], codes: Codes) -> Codes:
-    """Composes a translation that an earlier process had saved (see `_saved`) with that from its codes to ours."""
-    values = tuple(now[then] for now, then in zip(codes.values, saved["values"], strict=True))
-    return Codes(codes.series[saved["series"]], values, saved["radix"], codes.here or codes.radix)

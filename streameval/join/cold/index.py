@@ -38,6 +38,15 @@ class Index:
     ids: SortedIds  # their rows count from `first`
     ribbon: Ribbon
     damaged: bool = False  # to be rebuilt from the rows
+    mended: bool = False  # meanwhile its ids are in memory, see `mend`
+
+    def mend(self, parts: Sequence[IdPart]) -> None:
+        """Puts these ids into memory, in place of those of the damaged file, until there is another."""
+        ids = sum(part.ids.size for part in parts)
+        tree = content(lambda: parts, ids)
+        pages, fence, words = (_whole(tree[name]) for name in ("pages", "fence", "words"))  # made in this order
+        self.ids, self.ribbon = SortedIds.of_pages(ids, pages, fence), Ribbon(words, tree["shards"], tree["slots"])
+        self.mended = True
 
     @property
     def nbytes(self) -> int:
@@ -88,6 +97,14 @@ def content(
         "fence": Pieces(np.uint64, (pages,), lambda: fence),
         "words": Pieces(np.uint64, (words,), lambda: (ribbon.finish().words,)),
     }
+
+
+def _whole(array: Pieces) -> NDArray[Any]:
+    out, at = np.empty(array.shape, array.dtype), 0
+    for piece in array.make():
+        out[at : at + len(piece)] = piece
+        at += len(piece)
+    return out
 
 
 def in_order(ids: NDArray[np.uint64], first: int = 0) -> IdPart:

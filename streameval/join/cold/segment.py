@@ -22,9 +22,11 @@ from streameval.events.columns import concat_shadows
 from streameval.join.cold.ground import Extent, map_file, mapped
 from streameval.join.cold.ids import IdPart, SortedIds
 from streameval.join.cold.index import in_order
-from streameval.join.policy import NEVER
+from streameval.join.policy import MATURED, NEVER
 from streameval.join.rows import Run, Table, cut, trim
 from streameval.join.times import block_times
+
+_GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is no longer known
 
 
 class RowsFile:
@@ -99,13 +101,28 @@ class Segment:
             return set(self.file.series)
         return {int(self.codes.series[code]) for code in self.file.series}
 
+    def map_over(self, table: Table) -> None:
+        """Maps the file over its rows; fields that it has no column for are absent. Raises OSError."""
+        file, part = self.file, slice(self.first, self.end)
+        if file.lost:
+            table.ts[part], table.state[part], table.previous[part] = NEVER, MATURED, _GONE
+            return
+        columns = table.columns()
+        file.map_over(columns, self.first)
+        if self.codes is not None:  # translated, in memory until the rows are forgotten
+            table.series[part] = self.codes.series_of(table.series[part])
+            table.slices[part] = self.codes.slices(table.slices[part].astype(np.int64))
+        for one in table.kept:
+            if (name := f"field.{one.name}") in columns.keys() - file.columns.keys():
+                columns[name][part] = one.absent
+
     def run(self) -> Run:
         """What is kept by run, as one run."""
         shadow, policies = self.file.kept("shadow"), self.file.kept("policies")
         if self.codes is not None:
             for kept in (shadow, policies):
                 if kept is not None:
-                    kept.series[:] = self.codes.series[kept.series]
+                    kept.series[:] = self.codes.series_of(kept.series)
         return Run(self.first, self.end, None, None, shadow, None, self.file.rows, policies)
 
 

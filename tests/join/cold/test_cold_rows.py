@@ -302,8 +302,8 @@ def test_a_file_that_went_with_its_rows_before_anybody_compared_it_is_not_lost(
     there, gone = joiner.cold.segments[0].file, RowsFile(tmp_path / "rows-0000000001-0000009999", ALIGN, None)
     for file, said in ((gone, 0), (there, 1)):
         there.path.unlink(missing_ok=True)
-        unchecked = [file]
-        work = work_on_rows(RowsToDisk(joiner), Checkpoints(tmp_path, 1), unchecked)
+        joiner.cold.unchecked.put([file], lambda file: None)
+        work = work_on_rows(RowsToDisk(joiner), Checkpoints(tmp_path, 1))
         assert work is not None
         checked: Future[None] = Future()
         with pytest.raises(FileNotFoundError) as error:

@@ -60,7 +60,7 @@ def test_every_row_that_has_an_id_is_found_and_no_other(
     else:
         indexes = [index(first, 1000), index(first[:0], 2000), index(behind, 2000)]
     asked = np.array(wanted + there[:5] + then[:5], np.uint64)
-    where, rows = Lookup(indexes).find(asked)
+    where, rows, _ = Lookup(indexes).find(asked)
     expected = {
         (i, begin + row)
         for i, one in enumerate(asked.tolist())
@@ -74,7 +74,7 @@ def test_every_row_that_has_an_id_is_found_and_no_other(
 
 
 def test_an_id_that_a_whole_segment_has_is_found_in_all_of_its_rows() -> None:
-    where, rows = Lookup([index(np.full(5000, 7, np.uint64), 0)]).find(np.array([6, 7, 8], np.uint64))
+    where, rows, _ = Lookup([index(np.full(5000, 7, np.uint64), 0)]).find(np.array([6, 7, 8], np.uint64))
     assert (where == 1).all()
     assert (rows == np.arange(5000)).all()
 
@@ -84,7 +84,7 @@ def test_an_id_at_the_edge_of_a_page_is_found_on_both_sides_of_it(edge: int) -> 
     ids = np.arange(10, 10 + 4 * PAGE_IDS, 2, dtype=np.uint64)
     first = PAGE_IDS + edge
     ids[first : first + 3] = ids[first]
-    where, rows = Lookup([index(ids, 0)]).find(np.array([ids[first], ids[first] - np.uint64(1)], np.uint64))
+    where, rows, _ = Lookup([index(ids, 0)]).find(np.array([ids[first], ids[first] - np.uint64(1)], np.uint64))
     assert where.tolist() == [0, 0, 0]
     assert rows.tolist() == [first, first + 1, first + 2]
 
@@ -134,7 +134,7 @@ def test_ids_that_are_no_hashes_are_found_among_many() -> None:
         rng.integers(0, 1 << 64, 100_000, dtype=np.uint64),
     ):
         asked = np.concatenate((ids[::97], ids[::89] + np.uint64(1)))
-        where, rows = Lookup([index(ids, 0)]).find(asked)
+        where, rows, _ = Lookup([index(ids, 0)]).find(asked)
         assert (ids[rows] == asked[where]).all()
         assert where.size == sum(np.count_nonzero(ids == one) for one in asked)
 
@@ -210,7 +210,7 @@ def test_what_an_id_is_looked_for_in_is_asked_for_and_no_more(
     indexes = [index(ids[0], 0), index(ids[1], 50_000)]
     address = (indexes[1].ids.words.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
     ordered = np.sort(ids[1])
-    where, rows = Lookup(indexes).find(ordered[30_000:30_001])
+    where, rows, _ = Lookup(indexes).find(ordered[30_000:30_001])
     assert ids[1][rows - 50_000] == ordered[30_000]
     assert where.tolist() == [0]
     assert address + 30_000 // PAGE_IDS * 4096 in asked
@@ -218,7 +218,7 @@ def test_what_an_id_is_looked_for_in_is_asked_for_and_no_more(
     asked.clear()
     monkeypatch.setattr(lookup, "_AT_ONCE", 1000)
     some = rng.permutation(ordered[:5000])  # more than are asked for at once
-    where, rows = Lookup(indexes).find(some)
+    where, rows, _ = Lookup(indexes).find(some)
     assert (some[where] == ids[1][rows - 50_000]).all()
     assert np.unique(where).size == where.size == 5000
     there = [page for page in asked if address <= page < address + indexes[1].ids.words.nbytes]
@@ -235,7 +235,7 @@ def test_a_file_of_before_ids_and_rows_shared_pages_is_read(tmp_path: Path) -> N
     number = np.arange(ALIGN)
     ids = ((number * 7919 + 13) % 65_536 + 1).astype(np.uint64)
     found = Lookup([index_of([one.file.part(0)], one.first, one.end), index(ids + np.uint64(100_000), 0)])
-    where, rows = found.find(ids)
+    where, rows, _ = found.find(ids)
     assert (np.sort(where) == number).all()
     assert (rows == where + 5 * ALIGN).all()
     assert not found.find(np.arange(70_000, 80_000, dtype=np.uint64))[0].size
