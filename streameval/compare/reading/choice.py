@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streameval.compare.reading.reading import SETUPS, Comparison, Deploy
+from streameval.compare.reading.reading import SETUPS, VERDICTS, Comparison, Deploy
 
 
 def newest_first(deploys: Iterable[Deploy]) -> list[Deploy]:
@@ -29,13 +29,30 @@ def begun(deploys: Sequence[Deploy], comparisons: Sequence[Comparison], comparis
     return next((d.at for d in deploys if d.id == comparison.deploy), comparison.start)
 
 
+def _is_over(comparison: Comparison) -> bool:
+    """Whether it gets no more data: a side of `split` no longer serves, or one of `paired` no longer scores.
+
+    Never of `before_after`, which goes on without its baseline; nor where the roles are not known.
+    """
+    names = [role.name for role in comparison.roles if role is not None]
+    if comparison.setup == "split":
+        return any(name != "live" for name in names)
+    return comparison.setup == "paired" and "retired" in names
+
+
 def best(comparisons: Iterable[Comparison]) -> Comparison | None:
-    """Returns the most reliable one: evidence floors met before not met, then by setup, then the newest."""
-    return min(
-        comparisons,
-        key=lambda c: (not c.floors_met and c.verdict == "undecided", SETUPS.index(c.setup), -c.start),
-        default=None,
-    )
+    """Returns the most reliable one: evidence floors met before not met, then by setup, then the newest.
+
+    One that is over says nothing of the time since, unless it has found `worse`: it comes behind those that get data,
+    and together with `before_after` by verdict, so that a warning is seen, and a certificate stands until there is one.
+    """
+    return min(comparisons, key=_rank, default=None)
+
+
+def _rank(c: Comparison) -> tuple[bool, bool, int, int, int]:
+    thin = not c.floors_met and c.verdict == "undecided"
+    behind = c.setup == "before_after" or (c.verdict != "worse" and _is_over(c))
+    return thin, behind, VERDICTS.index(c.verdict) if behind else 0, SETUPS.index(c.setup), -c.start
 
 
 def deploy_and_comparison(

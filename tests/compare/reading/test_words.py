@@ -164,6 +164,34 @@ def test_the_best_setup_that_has_met_its_floors_speaks() -> None:
     assert best([]) is None
 
 
+LIVE, SHADOW, RETIRED = Role("live"), Role("shadow"), Role("retired")
+
+
+def test_a_comparison_that_is_over_does_not_hide_a_warning() -> None:
+    """After the full switch only before/after gets data; for as long as both serve, `split` tells more than it does."""
+    warning = comparison("worse", "before_after", roles=(RETIRED, LIVE))
+    for verdict in ("undecided", "not_worse"):
+        for setup, roles in (("split", (RETIRED, LIVE)), ("split", (SHADOW, LIVE)), ("paired", (RETIRED, LIVE))):
+            assert best([comparison(verdict, setup, roles=roles), warning]) is warning
+        for setup, roles in (("split", (LIVE, LIVE)), ("paired", (SHADOW, LIVE)), ("paired", (LIVE, SHADOW))):
+            assert best([warning, found := comparison(verdict, setup, roles=roles)]) is found
+
+
+def test_a_comparison_that_is_over_stands_for_what_it_has_found() -> None:
+    """`worse` beside a mere warning, also of a version that was rolled back; a certificate until there is a warning."""
+    warning, nothing = (comparison(v, "before_after", roles=(RETIRED, LIVE)) for v in ("worse", "undecided"))
+    for roles in ((RETIRED, LIVE), (LIVE, RETIRED)):
+        assert best([warning, found := comparison("worse", "split", roles=roles)]) is found
+    assert best([nothing, found := comparison("not_worse", "split", roles=(RETIRED, LIVE))]) is found
+    assert best([nothing, found := comparison("undecided", "split", roles=(RETIRED, LIVE))]) is found
+
+
+def test_a_paired_comparison_that_is_over_does_not_hide_a_split() -> None:
+    """Of a version that was rolled back: nobody would learn why."""
+    paired, split = (comparison(v, s, roles=(LIVE, RETIRED)) for v, s in (("undecided", "paired"), ("worse", "split")))
+    assert best([paired, split]) is split
+
+
 def test_the_newest_deploy_speaks_for_a_model_and_an_older_verdict_never_does() -> None:
     old, new = deploy(2, "v2"), deploy(3, "v3", noticed=None, announced=True)
     verdict = comparison()
