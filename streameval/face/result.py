@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.compare.reading.choice import deploy_and_comparison
 from streameval.compare.reading.reading import Verdict
 from streameval.compare.reading.words import headline
 from streameval.face.show import overall, overall_rows
@@ -170,13 +171,23 @@ class Evaluation:
         value: float | int | None = flat[name]
         return value
 
-    def verdict(self, candidate: str | None = None) -> Verdict:
-        """The verdict of the comparison: "worse", "not_worse" or "undecided". Raises KeyError unless there is exactly one."""
-        found = [c for c in self.snapshot.comparisons if candidate in (None, c.candidate.version)]
+    def verdict(self, candidate: str | None = None, *, model: str | None = None) -> Verdict:
+        """The verdict on a version: "worse", "not_worse" or "undecided"; on its newest deploy, by the setup that the API
+        chooses, too.
+
+        Raises KeyError unless there are comparisons of exactly one candidate: then name its version or model.
+        """
+        every = dict.fromkeys(c.candidate for c in self.snapshot.comparisons)
+        found = [one for one in every if candidate in (None, one.version) and model in (None, one.model)]
         if len(found) != 1:
-            versions = ", ".join(c.candidate.version for c in self.snapshot.comparisons)
-            raise KeyError(f"{len(found)} comparisons, not one; there are those of {versions or 'nothing'}")
-        return found[0].verdict
+            several = len({one.model for one in every}) > 1
+            calls = (f"verdict({one.version!r}{f', model={one.model!r}' if several else ''})" for one in found or every)
+            raise KeyError(
+                f"comparisons of {len(found)} candidates, not of one; there are {', '.join(calls) or 'none'}"
+            )
+        of = self.snapshot
+        chosen = deploy_and_comparison(of.deploys, of.comparisons, found[0].model, found[0].version)[1]
+        return "undecided" if chosen is None else chosen.verdict  # None: deployed again, and not compared since
 
     def report(self) -> dict[str, Any]:
         """Everything as plain values: the report of `streameval replay --report`."""

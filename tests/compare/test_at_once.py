@@ -118,5 +118,8 @@ def test_three_versions_are_two_comparisons_of_one_baseline() -> None:
     result = streameval.evaluate({**table, "c": table["a"]}, score=["a", "b", "c"], baseline="b")
     pairs = {(row["baseline"], row["candidate"]) for row in result.comparisons.to_pylist()}
     assert pairs == {("b", "a"), ("b", "c")}
-    with pytest.raises(KeyError, match="2 comparisons, not one"):
+    with pytest.raises(
+        KeyError, match=r"comparisons of 2 candidates, not of one; there are verdict\('a'\), verdict\('c'\)"
+    ):
         result.verdict()
+    assert {result.verdict("a"), result.verdict("c")} == {"undecided"}

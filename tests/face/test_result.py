@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import streameval
+from streameval.compare.reading.reading import Comparison, Deploy
+from streameval.events.batch import Series
 from streameval.metrics.registry import names, with_stderr
+from tests.comparisons import comparison, deploy
 from tests.face.tables import impressions
 
 TABLE = impressions(4_000)
@@ -99,8 +103,32 @@ def test_one_number_is_asked_for_by_name(result: streameval.Evaluation) -> None:
         with pytest.raises(KeyError, match=words):
             result.metric(**options)
     assert result.verdict() == result.verdict("v2") == "undecided"
-    with pytest.raises(KeyError, match="0 comparisons, not one; there are those of v2"):
+    with pytest.raises(KeyError, match=r"of 0 candidates, not of one; there are verdict\('v2'\)"):
         result.verdict("v3")
+
+
+def compared(*comparisons: Comparison, deploys: tuple[Deploy, ...] = ()) -> streameval.Evaluation:
+    empty = streameval.Monitor().snapshot().snapshot
+    return streameval.Evaluation(replace(empty, comparisons=comparisons, deploys=deploys))
+
+
+def test_of_several_setups_the_verdict_is_that_of_the_chosen_one() -> None:
+    """After a rolling update there are two: the hours in which both served, and before/after."""
+    split, before = comparison("not_worse", "split"), comparison("undecided", "before_after")
+    assert compared(before, split).verdict("v2") == "not_worse"
+    found = compared(before, split, deploys=(deploy(2), deploy(3)))  # the same version again: nothing is known of that
+    assert (found.verdict(), found.verdict("v2", model="default")) == ("undecided", "undecided")
+
+
+def test_candidates_of_several_models_are_told_apart_by_the_model() -> None:
+    other = comparison("undecided", number=3, candidate=Series("ctr", "v2", "logged"))
+    found = compared(comparison("worse"), other)
+    words = r"of 2 candidates, not of one; there are verdict\('v2', model='default'\), verdict\('v2', model='ctr'\)"
+    with pytest.raises(KeyError, match=words):
+        found.verdict("v2")
+    assert (found.verdict("v2", model="default"), found.verdict(model="ctr")) == ("worse", "undecided")
+    with pytest.raises(KeyError, match="there are none"):
+        compared().verdict()
 
 
 def test_pandas_has_every_table(result: streameval.Evaluation) -> None:
