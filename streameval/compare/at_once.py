@@ -2,7 +2,8 @@
 
 For a stream, a comparison accumulates its sums look by look, in event time; here they are computed from all rows and
 evaluated at the end of the table: the same sums by block of users, the same variances, tests, margins and tolerances.
-With one look there is one window, and no minimum duration; the floors of clicks and blocks of users remain.
+With one look there is one window, and no minimum duration; the floors of clicks and blocks of users remain. Versions that
+served in turn have no hour in which both did, and cannot be compared.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from streameval.join.scores import split_scored
 from streameval.settings.compare import Compare
 from streameval.sketches.blocks import blocks_of
 
+NEVER_TOGETHER = "no_hour_served_by_both"
 WHOLE = 1 << 60  # ms: the window of users' AUC, long enough to hold any table
 
 
@@ -112,8 +114,11 @@ class AtOnce:
         for (served, other), row in gauc:
             tracked.gain_gauc(first, (series[served], series[other]), row)
         tracked.look(self._last, None)
+        reading = tracked.reading()
+        if setup == "split" and not reading.impressions:
+            reading = _never_together(reading)
         # with a single look there is no time at which the verdict was reached
-        return replace(tracked.reading(), since=None, decided_at=None, decided_on=None, decided_now=None)
+        return replace(reading, since=None, decided_at=None, decided_on=None, decided_now=None)
 
     def _gauc(self) -> Iterator[tuple[tuple[int, int], Ints]]:
         """Yields the sums behind the difference in users' AUC, by (server, other) codes, over all rows of users who
@@ -142,3 +147,10 @@ class AtOnce:
         )
         for _, sums in gauc.take(WHOLE):
             yield from sums.items()
+
+
+def _never_together(reading: Comparison) -> Comparison:
+    """Says so in place of a floor: more clicks would not help."""
+    floor = reading.reason
+    metrics = tuple(replace(m, reason=NEVER_TOGETHER) if m.reason == floor else m for m in reading.metrics)
+    return replace(reading, reason=NEVER_TOGETHER, metrics=metrics)

@@ -113,6 +113,24 @@ def test_few_clicks_and_few_users_decide_nothing() -> None:
     assert compared(found)["gauc"]["difference"] is None
 
 
+def test_versions_that_served_in_turn_are_not_compared_and_the_reason_says_so() -> None:
+    table = scored(20_000, 9, 0.0)
+    row = np.arange(20_000)
+    table |= {
+        "ts": 1_714_953_600_000 + 1_000 * row + 10_000_000 * (row >= 10_000),
+        "arm": np.array(["v1", "v2"])[row // 10_000],
+    }
+    result = streameval.evaluate(table, score="a", version="arm")
+    found = compared(result)
+    assert {found[name]["reason"] for name in ("overall", "log_loss", "auc", "calibration")} == {
+        "no_hour_served_by_both"
+    }
+    assert found["gauc"]["reason"] == "not_compared"
+    assert str(result).endswith("after 0 impressions and 0 clicks in the arm with fewer (no hour served by both)")
+    without = {name: column for name, column in table.items() if name != "ts"}
+    assert compared(streameval.evaluate(without, score="a", version="arm"))["overall"]["reason"] is None
+
+
 def test_three_versions_are_two_comparisons_of_one_baseline() -> None:
     table = scored(5_000, 8, 0.2)
     result = streameval.evaluate({**table, "c": table["a"]}, score=["a", "b", "c"], baseline="b")

@@ -41,6 +41,7 @@ export const REASONS = {
   not_estimated: "not estimated",
   learning: "the model is still learning; it is not evaluated yet",
   too_few_clicks: "too few clicks so far",
+  no_hour_served_by_both: "the versions served in no hour in common",
   no_complete_window: "no complete window of users yet",
   too_few_users: "too few users so far",
   too_short: "too little time so far (compare.min_duration)",
