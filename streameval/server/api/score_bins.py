@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streameval.metrics.tables import ScoreCounts
 
 _NEAREST = 2.0**-24  # to 0 or 1: the sketch's outermost bins hold everything beyond
+_AFTER_HALF = 0.5 + 2.0**-9  # an edge of every sketch, of slices and overall
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ def score_bins(scores: ScoreCounts, bins: int) -> ScoreBins:
     if not lower.size:
         nothing = np.empty(0, np.int64)
         return ScoreBins(np.empty(0), nothing, nothing)
+    if lower[-1] == upper[-1]:  # the sketch's bin of 1/2 has no width, and ours end before their upper edge
+        upper[-1] = _AFTER_HALF
     ends = np.clip([lower[0], upper[-1]], _NEAREST, 1 - _NEAREST)
     odds = np.log(ends) - np.log1p(-ends)
     wanted = 1 / (1 + np.exp(-np.linspace(odds[0], odds[1], bins + 1)[1:-1]))

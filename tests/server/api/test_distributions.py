@@ -19,7 +19,7 @@ from streameval.server.api.schemas.users import UserDistribution
 from streameval.server.api.score_bins import score_bins
 from streameval.server.api.user_distribution import QUANTILES, Distributions, distribution
 from streameval.settings.server import Server
-from streameval.sketches.grid import bin_edges
+from streameval.sketches.grid import bin_count, bin_edges, key_bin, score_keys
 from streameval.sketches.layout import Layout
 
 V1 = Series("default", "v1", "logged")
@@ -27,9 +27,8 @@ METRICS = ("auc", "log_loss", "calibration", "impressions")
 
 
 def sketched(p: np.ndarray, y: np.ndarray, bits: int) -> ScoreCounts:
-    edges = bin_edges(bits)
-    at = np.clip(np.searchsorted(edges, p, side="right") - 1, 0, edges.size - 2)
-    counts = [np.bincount(at[y == label], minlength=edges.size - 1).astype(np.int64) for label in (0, 1)]
+    at = np.array([key_bin(int(key), bits) for key in score_keys(p)])
+    counts = [np.bincount(at[y == label], minlength=bin_count(bits)).astype(np.int64) for label in (0, 1)]
     return score_counts(counts[0], counts[1], Layout(bits, ()))
 
 
@@ -40,6 +39,10 @@ SCORES = {
     "one": lambda rng: np.full(100, 0.3),
     "two": lambda rng: rng.choice([0.01, 0.9], 50),
     "near one": lambda rng: 1 - rng.beta(1, 900, 3000),
+    "up to a half": lambda rng: np.minimum(rng.random(3000), 0.5),
+    "a half and less": lambda rng: rng.choice([0.2, 0.5], 50),
+    "a half and more": lambda rng: rng.choice([0.5, 0.50001, 0.9], 50),
+    "a half": lambda rng: np.full(100, 0.5),
 }
 
 
@@ -55,9 +58,11 @@ def test_bins_hold_whole_bins_of_the_sketch(name: str, bins: int, bits: int) -> 
     assert 1 <= found.impressions.size <= bins
     assert found.edges.size == found.impressions.size + 1
     assert (np.diff(found.edges) > 0).all()
-    assert (found.edges[0], found.edges[-1]) == (counts.lower[0], counts.upper[-1])
+    assert found.edges[0] == counts.lower[0]
+    assert found.edges[-1] == counts.upper[-1] or (counts.lower[-1] == 0.5 and found.edges[-1] in bin_edges(bits))
     for i in range(found.impressions.size):
-        inside = (counts.lower >= found.edges[i]) & (counts.upper <= found.edges[i + 1])
+        inside = (counts.lower >= found.edges[i]) & (counts.lower < found.edges[i + 1])
+        assert (counts.upper[inside] <= found.edges[i + 1]).all()
         assert found.clicks[i] == counts.positives[inside].sum()
         assert found.impressions[i] == (counts.positives + counts.negatives)[inside].sum()
     assert (found.impressions.sum(), found.clicks.sum()) == (p.size, y.sum())
