@@ -1,4 +1,4 @@
-"""The samples that are about the flow of events, not about a model: always exported, whatever the series budget."""
+"""The samples that are about the flow of events, not about a model: never left out, whatever the series budget."""
 
 from __future__ import annotations
 
@@ -36,18 +36,10 @@ FATES = {
 
 def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """(family, label values, value); online models in `gone` are left out."""
-    events = snapshot.events
-    yield "events_received_total", ("impression",), events.get("impressions", 0)
-    yield "events_received_total", ("click",), events.get("clicks", 0)
-    if "candidates" in events:
-        yield "events_received_total", ("candidate",), events["candidates"]
-    for name, (event, fate) in FATES.items():
-        yield "events_total", (event, fate), events.get(name, 0)
-    invalid = dict.fromkeys(REASONS, 0) | dict(events.get("invalid", {}))
-    for reason, count in invalid.items():
-        yield "events_invalid_total", (reason,), count
-    yield "pending_impressions", (), events.get("pending", 0)
-    yield "quarantined_events", (), events.get("quarantined", 0)
+    if snapshot.partitions or snapshot.ready.get("assigned"):  # a 0 before they are restored would count the past again
+        yield from _counted(snapshot, gone)
+    yield "pending_impressions", (), snapshot.events.get("pending", 0)
+    yield "quarantined_events", (), snapshot.events.get("quarantined", 0)
     yield from _partitions(snapshot)
     edges = (0.0, *snapshot.options.edges, 1.0) if snapshot.options.edges else ()
     for i, (lower, upper) in enumerate(pairwise(edges)):
@@ -78,22 +70,37 @@ def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple
         yield from _history(snapshot.history)
     for stage, seconds in snapshot.stage_seconds.items():
         yield "stage_seconds_total", (stage,), seconds
-    yield from _delays(snapshot.join.delays)
     if snapshot.join.join_rate is not None:
         yield "join_ratio", (), snapshot.join.join_rate
     yield "join_reliable", (), float(snapshot.join.reliable)
     yield "overdue_clicks", (), snapshot.join.overdue_clicks
     yield "attribution_window_seconds", (), snapshot.attribution_window / 1000
+    for model in snapshot.online_failures:
+        suspended = sum(one.model == model for one in snapshot.suspensions)
+        yield "online_suspended_partitions", (model,), suspended
+    yield from outlet_samples(snapshot)
+    yield from _process(snapshot)
+
+
+def _counted(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple[str, tuple[str, ...], float]]:
+    """What checkpoints hold, so that it goes on after a restart."""
+    events = snapshot.events
+    yield "events_received_total", ("impression",), events.get("impressions", 0)
+    yield "events_received_total", ("click",), events.get("clicks", 0)
+    if "candidates" in events:
+        yield "events_received_total", ("candidate",), events["candidates"]
+    for name, (event, fate) in FATES.items():
+        yield "events_total", (event, fate), events.get(name, 0)
+    invalid = dict.fromkeys(REASONS, 0) | dict(events.get("invalid", {}))
+    for reason, count in invalid.items():
+        yield "events_invalid_total", (reason,), count
+    yield from _delays(snapshot.join.delays)
     for model, updates in snapshot.online_updates.items():
         if Series(model, "online", "online") not in gone:
             yield "online_updates_total", (model,), updates
     for model, failures in snapshot.online_failures.items():
         for reason, count in failures.items():
             yield "online_failures_total", (model, reason), count
-        suspended = sum(one.model == model for one in snapshot.suspensions)
-        yield "online_suspended_partitions", (model,), suspended
-    yield from outlet_samples(snapshot)
-    yield from _process(snapshot)
 
 
 def _process(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...], float]]:

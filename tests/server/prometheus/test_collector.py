@@ -79,7 +79,7 @@ def test_slices_have_families_of_their_own(scrape, build) -> None:
 
 
 def test_the_flow_is_counted_by_fate_and_every_reason_is_there_from_the_start(scrape, build) -> None:
-    got = scrape(empty_snapshot(0.0))
+    got = scrape(replace(empty_snapshot(0.0), ready={"assigned": True}))
     assert {labels["reason"] for labels in got.labels("events_invalid_total")} == set(REASONS)
     assert got.get("events_total", event="click", fate="late") == 0
     assert got.get("events_received_total", event="impression") == 0
@@ -89,6 +89,17 @@ def test_the_flow_is_counted_by_fate_and_every_reason_is_there_from_the_start(sc
     assert got.get("events_total", event="impression", fate="matured") == 4800
     assert got.get("events_invalid_total", reason="malformed") == 7
     assert got.get("pending_impressions") == 200
+
+
+def test_counters_of_the_flow_do_not_begin_at_zero_before_they_are_restored(scrape, build) -> None:
+    nothing = {"online_updates": {"ftrl": 0}, "online_failures": {"ftrl": {"raised": 0}}, "events": {"impressions": 0}}
+    restored = {"events_received_total", "events_total", "events_invalid_total", "online_updates_total"}
+    restored |= {"online_failures_total", "join_delay_seconds_count"}
+    got = scrape(build.snapshot(partitions=(), ready={"broker": True, "assigned": False}, **nothing))
+    assert not [name for name in restored if got.labels(name)]
+    got = scrape(build.snapshot(partitions=(), ready={"broker": True, "assigned": True}, **nothing))
+    assert not [name for name in restored if not got.labels(name)]
+    assert got.get("online_updates_total", model_name="ftrl") == 0
 
 
 def test_every_counter_of_the_pipeline_has_a_fate() -> None:
