@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from streameval.compare.reading.reading import Setup
 from streameval.events.names import MAX_NAME
@@ -30,6 +30,17 @@ def _step(text: str) -> str:
 
 _Name = Annotated[str, Field(max_length=512)]
 _Time = Annotated[str, Field(max_length=64), AfterValidator(_time)]
+
+
+def _as_text(value: object) -> object:
+    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+
+
+_TimeInBody = Annotated[
+    _Time,
+    BeforeValidator(_as_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "maxLength": 64}, {"type": "number"}]}),
+]
 
 
 def _metric(name: str) -> str:
@@ -235,7 +246,7 @@ class DeployBody(BaseModel):
 
     model: str = Field(min_length=1, max_length=MAX_NAME, description="model name, as in the events")
     version: str = Field(min_length=1, max_length=MAX_NAME, description="model version, as in the events")
-    at: _Time | None = Field(None, description="when it went live, RFC 3339 or unix seconds; absent: now")
+    at: _TimeInBody | None = Field(None, description="when it went live, RFC 3339 or unix seconds; absent: now")
     note: Annotated[str, Field(max_length=1000), AfterValidator(_note)] = Field(
         "", description="what the deploy changes"
     )

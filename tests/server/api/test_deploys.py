@@ -79,6 +79,12 @@ def test_without_a_time_it_is_now_and_a_second_one_renews_the_first(post, inbox)
     assert inbox.take() == (Announcement("default", "v3", NOON, "said later"),)
 
 
+@pytest.mark.parametrize("at", [NOON // 1000 - 1800, NOON / 1000 - 1800, NOON / 1000 - 1799.5])
+def test_the_time_may_be_a_number_of_unix_seconds(post, inbox, at: float) -> None:
+    assert post({**BODY, "at": at}).status_code == 201
+    assert inbox.take() == (Announcement("default", "v3", round(at * 1000), "", ""),)
+
+
 def test_what_was_noticed_by_its_traffic_can_be_announced_afterwards(post, inbox) -> None:
     answer = post({"model": "default", "version": "v2", "note": "", "link": "http://ci/7"})
     assert answer.status_code == 200
@@ -102,7 +108,11 @@ def test_what_was_noticed_by_its_traffic_can_be_announced_afterwards(post, inbox
         ({"link": "https://a b"}, "must be an address such as"),
         ({"at": "yesterday"}, "must be an RFC 3339 time"),
         ({"at": "2024-05-01T13:00:01Z"}, "is more than an hour ahead"),
-        ({"at": 1714564800}, "at"),
+        ({"at": True}, "at"),
+        ({"at": [1714564800]}, "at"),
+        ({"at": 2024}, "reads like a year or a day"),
+        ({"at": 1714564800000}, "must be an RFC 3339 time such as"),
+        ({"at": float("nan")}, "must be an RFC 3339 time such as"),
         ({"who": "me"}, "unknown parameter; known here: model, version, at, note, link"),
     ],
 )
