@@ -21,7 +21,7 @@ from streameval.settings.measures import (
     same_name,
 )
 from streameval.settings.models import Model
-from streameval.settings.outlets import AnyNotifier, AnySink, same_called
+from streameval.settings.outlets import AnyNotifier, AnySink, KafkaSink, same_called
 from streameval.settings.section import Duration, Int, PositiveDuration, Real, Section, Size, written
 from streameval.settings.server import Server
 from streameval.settings.sources import AnySource, KafkaSourceSettings
@@ -303,6 +303,18 @@ class Settings(Section):
             raise ValueError(wrong)
         if self.sinks and not self.store.path:  # what was written is not known after a restart
             raise ValueError("sinks: need store.path, or a restart would write half a pane; name a folder")
+        return self
+
+    @model_validator(mode="after")
+    def _sinks_are_no_input(self) -> Settings:
+        inputs = ("impressions_topic", "clicks_topic") if isinstance(self.source, KafkaSourceSettings) else ()
+        for i, sink in enumerate(self.sinks):
+            for name in inputs:
+                if isinstance(sink, KafkaSink) and sink.to == getattr(self.kafka, name):  # it would read its own rows
+                    raise ValueError(
+                        f"sinks.{i}.to = {json.dumps(sink.to)}: must be a different topic from kafka.{name}, "
+                        "which is an input; name one of its own"
+                    )
         return self
 
     @model_validator(mode="after")

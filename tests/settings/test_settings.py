@@ -263,6 +263,11 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ('[slices]\ndimensions = ["a", "a:b"]', 'slices.dimensions = ["a", "a:b"]: "a:b" cannot be queried'),
         ('[kafka]\ndead_letter_topic = "clicks"', 'kafka.dead_letter_topic = "clicks": must be a different topic from clicks'),
         ('[kafka]\ndead_letter_topic = "i"\nimpressions_topic = "i"', 'kafka.dead_letter_topic = "i": must be a different'),
+        ('[store]\npath = "s"\n[[sinks]]\nkind = "kafka"\nto = "impressions"', 'sinks.0.to = "impressions": must be a different topic from kafka.impressions_topic'),
+        (
+            '[store]\npath = "s"\n[kafka]\nclicks_topic = "c"\n[[sinks]]\nkind = "kafka"\nto = "ok"\n[[sinks]]\nkind = "kafka"\nname = "b"\nto = "c"',
+            'sinks.1.to = "c": must be a different topic from kafka.clicks_topic, which is an input',
+        ),
         ('[slices]\ndimensions = ["a","b","c","d","e","f","g"]\nmax_values = 1000', "slices.dimensions = ["),
         ('[[models]]\nname = "a"\nkind = "ftrl"\n' * 2, 'models: the name "a" is given twice'),
     ],
