@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from streameval.settings.section import Section, Size, written
+from streameval.settings.section import TOPIC, TOPIC_OR_NONE, Section, Size, written
 
 
 class SchemaRegistry(Section):
@@ -42,12 +42,14 @@ class Kafka(Section):
     bootstrap_servers: str = Field("127.0.0.1:9092", description="`host:port`; separate several with commas")
     client: Literal["confluent", "kafka-python"] = Field("confluent", description="client library")
     group_id: str = Field("streameval", min_length=1, description="consumer group")
-    impressions_topic: str = Field("impressions", min_length=1, description="topic of the impressions")
+    impressions_topic: str = Field("impressions", min_length=1, pattern=TOPIC, description="topic of the impressions")
     clicks_topic: str = Field(
-        "clicks", min_length=1, description="topic of the clicks; may be the same as `impressions_topic`"
+        "clicks", min_length=1, pattern=TOPIC, description="topic of the clicks; may be the same as `impressions_topic`"
     )
     dead_letter_topic: str = Field(
-        "streameval-dead-letters", description='topic for invalid events, unchanged; with `""` they are only counted'
+        "streameval-dead-letters",
+        pattern=TOPIC_OR_NONE,
+        description='topic for invalid events, unchanged; with `""` they are only counted',
     )
     format: Literal["json", "arrow", "avro", "protobuf"] = Field(
         "json",

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from streameval.settings.section import Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
+from streameval.settings.section import TOPIC, Int, Kinds, PositiveDuration, Section, kind_of, of_form, written
 
 NotifyOn = Literal["worse", "not_worse", "withheld", "recovered", "no_data"]
 _NAME = of_form(
@@ -165,7 +165,7 @@ class KafkaSink(SinkSettings):
     """A topic on the brokers of `[kafka]`: JSON messages keyed by what they are about, so that compaction keeps the newest."""
 
     kind: Literal["kafka"] = Field("kafka", description="kind of sink; required")
-    to: str = Field(min_length=1, description="the topic; required")
+    to: str = Field(min_length=1, pattern=TOPIC, description="the topic; required")
 
 
 class SqlSink(SinkSettings):

@@ -29,6 +29,12 @@ def of_form(pattern: str, words: str) -> str:
     return pattern
 
 
+_TOPIC = "[A-Za-z0-9._-]{3,249}|[A-Za-z0-9._-]?[A-Za-z0-9_-]|[A-Za-z0-9_-][.]"  # Kafka has no "." and no ".."
+_TOPIC_WORDS = 'must be at most 249 letters, digits, dots, dashes and underscores, and not "." or ".."'
+TOPIC = of_form(f"^({_TOPIC})$", _TOPIC_WORDS)
+TOPIC_OR_NONE = of_form(f"^({_TOPIC}|)$", f'{_TOPIC_WORDS}; or "" for none')
+
+
 def _positive_duration(value: object) -> int:
     ms = parse_duration(value)
     if ms <= 0:

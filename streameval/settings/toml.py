@@ -204,4 +204,5 @@ _WORDS = {
     "model_attributes_type": "must be a section with keys of its own",
     "string_type": "must be a string; write it in quotes",
     "string_too_short": 'must not be ""',
+    "too_short": "must not be empty; give at least one",
 }

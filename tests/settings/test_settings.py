@@ -268,6 +268,13 @@ def test_what_is_no_size_is_refused(text: object) -> None:
             '[store]\npath = "s"\n[kafka]\nclicks_topic = "c"\n[[sinks]]\nkind = "kafka"\nto = "ok"\n[[sinks]]\nkind = "kafka"\nname = "b"\nto = "c"',
             'sinks.1.to = "c": must be a different topic from kafka.clicks_topic, which is an input',
         ),
+        ('[kafka]\nimpressions_topic = ""', 'kafka.impressions_topic = "": must not be ""'),
+        ('[kafka]\nimpressions_topic = "a b"', 'kafka.impressions_topic = "a b": must be at most 249 letters, digits, dots'),
+        ('[kafka]\nimpressions_topic = "a\\n"', 'kafka.impressions_topic = "a\\n": must be at most 249 letters, digits, dots'),
+        ('[kafka]\nclicks_topic = ".."', 'kafka.clicks_topic = "..": must be at most 249 letters'),
+        ('[kafka]\ndead_letter_topic = "é"', 'kafka.dead_letter_topic = "é": must be at most 249 letters'),
+        ('[store]\npath = "s"\n[[sinks]]\nkind = "kafka"\nto = "a/b"', 'sinks.0.to = "a/b": must be at most 249 letters'),
+        ('[[notify]]\nkind = "email"\nhost = "h"\nsender = "a@b"\nto = []', "notify.0.to = []: must not be empty; give at least one"),
         ('[slices]\ndimensions = ["a","b","c","d","e","f","g"]\nmax_values = 1000', "slices.dimensions = ["),
         ('[[models]]\nname = "a"\nkind = "ftrl"\n' * 2, 'models: the name "a" is given twice'),
     ],
@@ -366,6 +373,16 @@ def test_slices_that_are_accepted_can_be_numbered(count: int, values: int) -> No
     Catalog(settings.slices.dimensions, settings.slices.max_values)
 
 
+@pytest.mark.parametrize("topic", ["a", "-", "a.", ".a", "...", "x" * 249])
+def test_whatever_kafka_takes_as_a_topic_is_one(topic: str) -> None:
+    assert Settings.model_validate({"kafka": {"clicks_topic": topic}}).kafka.clicks_topic == topic
+
+
+@pytest.mark.parametrize("topic", [".", "..", "x" * 250, "a b", "ä"])
+def test_what_kafka_takes_as_no_topic_is_none(tmp_path: Path, topic: str) -> None:
+    assert "kafka.clicks_topic" in error_of(tmp_path, f'[kafka]\nclicks_topic = "{topic}"')
+
+
 # -- written out again -------------------------------------------------------------------------------------------
 
 ODD = 'é "quoted" \\ 日本 \U0001f600 \x7f\x01\n\t'
@@ -414,7 +431,8 @@ def test_any_text_number_and_duration_survive_being_written_out(
     settings = Settings.model_validate(
         {
             "join": {"max_future": format_duration(window)},
-            "kafka": {"dead_letter_topic": f"x{text}", "client_options": {text: number, "list": [text, number]}},
+            "files": {"dead_letters": text},
+            "kafka": {"client_options": {text: number, "list": [text, number]}},
         }
     )
     again = loaded(tmp_path_factory.mktemp("toml"), to_toml(settings))
