@@ -73,6 +73,7 @@ class Loop:
     _commits: Commits = field(init=False)
     _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
     _read_since: float = 0.0  # s
+    _letters_wait: str = ""  # why, until somebody acts
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
@@ -93,6 +94,7 @@ class Loop:
                 self.keeper.tick(self.source.partition_count())
             now = time.monotonic()
             self._commits.tick(now)
+            self._letters_wait = self._commits.trouble
             if pace.is_due(now):
                 self.publish()
                 pace.published(now, time.monotonic())
@@ -139,6 +141,7 @@ class Loop:
             recreated=dict(source.recreated()),
             unpaired=dict(unpaired),
             strangers=dict(source.strangers()),
+            letters=self._letters_wait,
             ready={
                 "broker": connected,
                 "assigned": assigned,

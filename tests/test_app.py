@@ -22,7 +22,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.server.api.overview import degraded
 from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.protocol import SourceError
+from streameval.sources.protocol import LettersError, SourceError
 from streameval.testing import ScriptedSource, Shown, make_batch, readers_see
 
 T0 = 1_760_000_000_000
@@ -67,6 +67,22 @@ def test_offsets_of_events_whose_dead_letters_are_not_stored_are_not_committed(c
     loop.run(threading.Event())
     assert loop.source.committed == {}
     assert "offsets not committed: 1 messages not delivered" in caplog.text
+
+
+class NoTopic(JsonlDeadLetters):
+    """Letters that wait for a topic."""
+
+    def flush(self, timeout: float = 0.0) -> None:
+        raise LettersError("create the topic")
+
+
+def test_letters_that_wait_for_somebody_to_act_are_told(monkeypatch) -> None:
+    """Nothing was committed any more, and nothing said so."""
+    monkeypatch.setattr(commits, "_MOMENT", 60.0)
+    loop = replace(loop_over([batch(0), None, batch(1)]), letters=NoTopic(""))
+    loop.run(threading.Event())
+    loop.publish()
+    assert degraded(loop.publisher.latest()) == ["create the topic"]
 
 
 def test_a_replay_has_helpers_for_what_it_must_compile(monkeypatch, tmp_path) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 
-from streameval.sources.protocol import DeadLetterSink, Place, Source, SourceError
+from streameval.sources.protocol import DeadLetterSink, LettersError, Place, Source, SourceError
 from streameval.store.thread import WorkThread
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class Commits:
         self._waiting: dict[Place, int] = {}  # the same, for which `_stored` waits
         self._stored: Future[None] | None = None
         self._due = 0.0  # monotonic seconds
+        self.trouble = ""  # why letters wait until somebody acts
 
     def counted(self, offsets: Mapping[Place, int]) -> None:
         """Notes the next offsets to read (`Batch.offsets`) of what was counted."""
@@ -62,7 +63,9 @@ class Commits:
             stored.result()
         except SourceError as error:
             log.warning("offsets not committed: %s", error)
+            self.trouble = str(error) if isinstance(error, LettersError) else ""
             self._counted = self._waiting | self._counted
             return False
+        self.trouble = ""
         self._source.commit(self._waiting)
         return True

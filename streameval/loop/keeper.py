@@ -30,7 +30,7 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
 from streameval.results.snapshot import CheckpointState, HistoryState
 from streameval.settings.tree import Settings
-from streameval.sources.protocol import DeadLetterSink, SourceError, Stopped
+from streameval.sources.protocol import DeadLetterSink, LettersError, SourceError, Stopped
 from streameval.store.checkpoints import ROWS_FILES, Checkpoints, folder_of
 from streameval.store.errors import FencedError, StoreError
 from streameval.store.history.writer import HistoryWriter
@@ -287,6 +287,9 @@ class PartitionKeeper:
             except SourceError as error:
                 self._letters_are_late = True
                 log.warning("partition %d: no checkpoint yet, because its dead letters wait: %s", partition, error)
+                if isinstance(error, LettersError):  # of brokers that are away `/readyz` speaks already
+                    self._numbers.failures += 1
+                    held.failing = True
             except FencedError as error:
                 self._fence(partition, held, error)
             except StoreError as error:

@@ -188,6 +188,7 @@ class Snapshot:
     recreated: Mapping[str, int] = field(default_factory=dict)  # topics found recreated, since the start
     unpaired: Mapping[str, int] = field(default_factory=dict)  # partitions that the other topic does not have
     strangers: Mapping[str, int] = field(default_factory=dict)  # partitions that others in our group read, by who it is
+    letters: str = ""  # why dead letters wait until somebody acts
     unread: tuple[tuple[str, int], ...] = ()  # places that nothing has come from, though they are not at their end
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
@@ -256,6 +257,7 @@ class Surroundings:
     recreated: Mapping[str, int] = field(default_factory=dict)
     unpaired: Mapping[str, int] = field(default_factory=dict)
     strangers: Mapping[str, int] = field(default_factory=dict)
+    letters: str = ""
     unread: tuple[tuple[str, int], ...] = ()
     ready: Mapping[str, bool] = field(default_factory=dict)
     checkpoints: CheckpointState | None = None

@@ -35,6 +35,10 @@ class SourceError(RuntimeError):
     """A source cannot continue; the message names the source, what happened and the fix."""
 
 
+class LettersError(SourceError):
+    """Dead letters wait until somebody acts, and are stored then; the message names the setting and the fix."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One event that could not be used, complete. `offset` is the Kafka offset, or the line or row number (from 0)."""

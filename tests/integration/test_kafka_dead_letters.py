@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from kafka import KafkaProducer
 
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka import dead_letters, patient_sender, python_sender
-from streameval.sources.protocol import DeadLetter, SourceError
+from streameval.sources.protocol import DeadLetter, LettersError, SourceError
 
 PATIENCE = 180.0  # seconds, on a slow machine
 
@@ -88,6 +89,36 @@ def test_the_first_letter_ever_waits_for_the_brokers_too(own_kafka, launcher, la
     sink.write([letter(b"later", 3)])
     sink.flush(PATIENCE)
     assert lab.read(lab.dead, 4)[3][0] == b"later"
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_letters_wait_for_a_topic_that_does_not_exist_yet(own_kafka, launcher, laboratory, client):
+    """None was stored even once there was one, and the second letter ended the process."""
+    lab = laboratory(launcher("start", str(own_kafka), "auto.create.topics.enable=false"), client)
+    sink = lab.dead_letters(lab.settings())
+    error, count = written_until_refused(sink)
+    assert f'kafka.dead_letter_topic = "{lab.dead}": the brokers have no such topic' in error
+    assert 'create the topic, or set it to ""' in error
+    lab.create(lab.dead, partitions=1)
+    sink.flush(PATIENCE)
+    assert {int(headers["offset"]) for _, headers, _ in lab.read(lab.dead, count)} == set(range(count))
+
+
+def written_until_refused(sink: dead_letters.KafkaDeadLetters) -> tuple[str, int]:
+    """Writes letters until the sink knows that there is no topic, and one more; what it says, and how many they are."""
+    deadline = time.monotonic() + PATIENCE
+    for offset in itertools.count():
+        assert time.monotonic() < deadline
+        sink.write([letter(b"x", offset)])
+        try:
+            sink.flush(1.0)
+        except LettersError as error:
+            sink.write([letter(b"x", offset + 1)])
+            return str(error), offset + 2
+        except SourceError:
+            continue
+    raise AssertionError
 
 
 @pytest.mark.parametrize("client", ["kafka-python"])
@@ -177,7 +208,9 @@ def test_the_limit_of_librdkafka_is_set_aside_for_letters(monkeypatch):
     given = {}
     monkeypatch.setattr(dead_letters, "open_sender", lambda client, servers, options, oauth: given.update(options))
     dead_letters.KafkaDeadLetters(Kafka())
-    assert given == {"message.timeout.ms": 0, "delivery.report.only.error": False}
+    assert given == {
+        "message.timeout.ms": 0, "delivery.report.only.error": False, "topic.metadata.propagation.max.ms": 5_000,
+    }  # fmt: skip
 
 
 @pytest.mark.kafka

@@ -28,7 +28,7 @@ from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import Settings
 from streameval.sketches.layout import Options
 from streameval.sources.dead_letters import JsonlDeadLetters
-from streameval.sources.protocol import DeadLetter, DeadLetterSink, SourceError, Stopped
+from streameval.sources.protocol import DeadLetter, DeadLetterSink, LettersError, SourceError, Stopped
 from streameval.store import container
 from streameval.store.errors import StoreError
 from streameval.store.history import writer as writer_module
@@ -130,13 +130,13 @@ def test_a_restart_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
 class SlowLetters(JsonlDeadLetters):
     """Some of what was written is not stored yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: SourceError | None = None) -> None:
         super().__init__("")
-        self.late = True
+        self.late, self.error = True, error or SourceError("2 messages not delivered")
 
     def flush(self, timeout: float = 0.0) -> None:
         if self.late:
-            raise SourceError("2 messages not delivered")
+            raise self.error
 
 
 def test_a_checkpoint_waits_for_the_dead_letters_of_what_it_has_counted(tmp_path: Path, caplog) -> None:
@@ -159,6 +159,19 @@ def test_a_checkpoint_waits_for_the_dead_letters_of_what_it_has_counted(tmp_path
     feed(pipeline, 0, 200)
     written(keeper)
     assert keeper.state().written == 1
+
+
+def test_a_checkpoint_that_waits_for_somebody_to_act_counts_as_failing(tmp_path: Path) -> None:
+    """Nothing said so while all were missing for good, as the dead-letter topic did not exist."""
+    letters = SlowLetters(LettersError("create the topic"))
+    pipeline, keeper, _ = make(tmp_path, letters)
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 200)
+    written(keeper)
+    assert (keeper.state().written, keeper.state().failures, keeper.state().failing) == (0, 1, 1)
+    letters.late = False
+    written(keeper)
+    assert (keeper.state().written, keeper.state().failures, keeper.state().failing) == (1, 1, 0)
 
 
 def test_dead_letters_are_on_disk_when_a_checkpoint_has_counted_them(tmp_path: Path) -> None:

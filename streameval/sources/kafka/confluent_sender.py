@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streameval.sources.kafka.confluent_client import RESERVED, make_client, with_oauth
 from streameval.sources.kafka.options import check_options, no_broker
-from streameval.sources.kafka.sender import Headers, Sender
+from streameval.sources.kafka.sender import NO_TOPIC, Headers, Sender
 from streameval.sources.protocol import SourceError
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ CONSUMER_ONLY = (
     "isolation.level", "check.crcs",
 )  # fmt: skip
 
+_NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
 FULL_TIMEOUT = 300.0  # seconds that a full queue may take to have room again
 
 
@@ -72,13 +74,13 @@ class ConfluentSender(Sender):
         headers: Headers = (),
         stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
+        unusable: Callable[[str], None] | None = None,
     ) -> None:
         self._check()
 
-        def delivered(error: KafkaError | None, _: Message) -> None:
+        def delivered(error: KafkaError | None, _: Message | None = None) -> None:
             if error is not None:
-                too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-                self._undelivered(topic, error.str(), refused if too_large else None)
+                self._undelivered(topic, error.str(), self._heard(error, refused, unusable))
             elif stored is not None:
                 stored()
 
@@ -95,6 +97,9 @@ class ConfluentSender(Sender):
                         f'topic "{topic}": no message was delivered for {FULL_TIMEOUT:.0f} s, and no more can wait'
                         f"{f' ({self._last_error})' if self._last_error else ''}; check that the brokers run"
                     ) from None
+            except KafkaException as error:  # known without asking the brokers
+                delivered(error.args[0])
+                break
         self._sent += 1
         if self._sent % 1_000 == 0:
             self._producer.poll(0)
@@ -124,6 +129,16 @@ class ConfluentSender(Sender):
     def close(self) -> None:
         self._producer.purge()
         self._producer.flush(1.0)
+
+    def _heard(
+        self, error: KafkaError, refused: Callable[[], None] | None, unusable: Callable[[str], None] | None
+    ) -> Callable[[], None] | None:
+        """Who is to hear of a failure; None: nobody in particular."""
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            return refused
+        if unusable is not None and error.code() in (*_NO_TOPIC, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            return partial(unusable, NO_TOPIC if error.code() in _NO_TOPIC else self._redacted(error.str()))
+        return None
 
     def _on_error(self, error: KafkaError) -> None:
         self._last_error = self._redacted(error.str())

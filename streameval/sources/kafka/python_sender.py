@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaProducer
@@ -19,7 +20,7 @@ from streameval.sources.kafka.python_client import (
     shared_options,
     unhurried,
 )
-from streameval.sources.kafka.sender import Headers, Sender
+from streameval.sources.kafka.sender import NO_TOPIC, Headers, NoTopicError, Sender
 from streameval.sources.protocol import SourceError
 
 _ACKS = (0, 1, -1, "all")
@@ -64,18 +65,20 @@ class KafkaPythonSender(Sender):
         headers: Headers = (),
         stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
+        unusable: Callable[[str], None] | None = None,
     ) -> None:
         self._check()
 
         def failed(error: BaseException) -> None:
-            too_large = isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError))
-            self._undelivered(topic, error, refused if too_large else None)
+            self._undelivered(topic, error, self._heard(error, refused, unusable))
 
         try:
             sent = self._producer.send(topic, value, key, list(headers), partition).add_errback(failed)
             if stored is not None:
                 sent.add_callback(lambda _: stored())
-        except kafka_errors.KafkaError as error:  # no metadata within max_block_ms
+        except kafka_errors.KafkaTimeoutError as error:  # no metadata within max_block_ms
+            raise NoTopicError(f'topic "{topic}": not sent: {self._redacted(error)}') from None
+        except kafka_errors.KafkaError as error:
             raise SourceError(f'topic "{topic}": not sent: {self._redacted(error)}') from None
 
     def flush(self, timeout: float) -> None:
@@ -93,6 +96,18 @@ class KafkaPythonSender(Sender):
     def serve(self, timeout: float) -> None:
         time.sleep(timeout)  # the client delivers on a thread of its own
         self._check()
+
+    def _heard(
+        self, error: BaseException, refused: Callable[[], None] | None, unusable: Callable[[str], None] | None
+    ) -> Callable[[], None] | None:
+        """Who is to hear of a failure; None: nobody in particular."""
+        if isinstance(error, (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)):
+            return refused
+        if unusable is not None and isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+            return partial(unusable, NO_TOPIC)
+        if unusable is not None and isinstance(error, kafka_errors.TopicAuthorizationFailedError):
+            return partial(unusable, self._redacted(error))
+        return None
 
     @property
     def _producer(self) -> Any:

@@ -10,6 +10,11 @@ from streameval.sources.kafka.options import redacted
 from streameval.sources.protocol import SourceError
 
 Headers = Sequence[tuple[str, bytes]]
+NO_TOPIC = "the brokers have no such topic"
+
+
+class NoTopicError(SourceError):
+    """Nothing is known of a topic: there is none, or the brokers that knew are away."""
 
 
 class Sender(ABC):
@@ -38,13 +43,15 @@ class Sender(ABC):
         headers: Headers = (),
         stored: Callable[[], None] | None = None,
         refused: Callable[[], None] | None = None,
+        unusable: Callable[[str], None] | None = None,
     ) -> None:
         """Queues a message; waits while too many are in flight.
 
         Without `partition`, murmur2 of the key decides (as in every Kafka client), so equal keys go to the same
         partition number of topics with equal partition counts. `stored` is called, maybe on another thread, when
-        the brokers have the message, and `refused` if the topic does not accept one of this size. Raises SourceError
-        for messages that could not be delivered before.
+        the brokers have the message, `refused` if the topic does not accept one of this size, and `unusable` with the
+        reason if there is no such topic (`NO_TOPIC`), or this user may not write to it. Raises SourceError for messages
+        that could not be delivered before; NoTopicError: this one was not queued.
         """
 
     @abstractmethod
@@ -78,10 +85,10 @@ class Sender(ABC):
         if self._failed:
             raise SourceError(self._failed)
 
-    def _undelivered(self, topic: str, why: object, refused: Callable[[], None] | None) -> None:
-        """Records the failure; `refused`: called instead, if the message was too large."""
-        if refused is not None:
-            refused()
+    def _undelivered(self, topic: str, why: object, instead: Callable[[], None] | None) -> None:
+        """Records the failure; `instead`: called in its place, if the sender of the message wants to hear of this one."""
+        if instead is not None:
+            instead()
         elif not self._failed:
             self._failed = f'topic "{topic}": not delivered: {self._redacted(why)}'
 
