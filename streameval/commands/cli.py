@@ -102,6 +102,10 @@ def replay(
         click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
     else:
         _show(snapshot)
+    from streameval.face.show import order_warning
+
+    if (warning := order_warning(snapshot)) is not None:
+        click.echo(f"Warning: {warning}", err=True)
 
 
 @cli.command(short_help="Replay the auctions of event files under each version.")

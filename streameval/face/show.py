@@ -19,6 +19,20 @@ def overall_rows(snapshot: Snapshot) -> list[tuple[str, ...]]:
     return rows
 
 
+_MANY_LATE, _FEW = 0.1, 50  # share of the impressions, and how many of them, before the order of events is doubted
+
+
+def order_warning(snapshot: Snapshot) -> str | None:
+    """What to tell whoever reads files in which many impressions are not in order of time; None: they are."""
+    late, impressions = snapshot.events.get("late_impressions", 0), snapshot.events.get("impressions", 0)
+    if late < _FEW or late < _MANY_LATE * impressions:
+        return None
+    return (
+        f"{late:,} of {impressions:,} impressions came later than join.allowed_lateness, so deploys and verdicts are not those "
+        "of events in order of time: merge the files of several versions or servers by time, or raise join.allowed_lateness"
+    )
+
+
 def overall(snapshot: Snapshot) -> str:
     """The rows in columns, and under them what became of the events."""
     rows = overall_rows(snapshot)

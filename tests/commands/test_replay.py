@@ -283,3 +283,19 @@ def test_a_clock_of_1970_is_an_error_instead_of_every_event_rejected(
     with pytest.raises(SourceError, match=r"clock says 1970-01-01 01:00 UTC: .*; set the clock, and start again$"):
         CliRunner().invoke(cli.cli, ["replay", str(log), "--predictions", str(predictions)], catch_exceptions=False)
     assert not list(tmp_path.glob("p.parquet*"))
+
+
+def test_files_of_versions_one_after_the_other_are_read_with_a_warning(tmp_path: Path) -> None:
+    shown = [event for event in make_events(5, 400) if event["type"] == "impression"]
+    for event in shown:
+        event["model_version"] = f"v{1 + hash(event['ts']) % 2}"
+    paths = [tmp_path / name for name in ("both", "v1", "v2")]
+    for path, wanted in zip(paths, (("v1", "v2"), ("v1",), ("v2",)), strict=True):
+        lines = [json.dumps(event) + "\n" for event in shown if event["model_version"] in wanted]
+        path.with_suffix(".jsonl").write_text("".join(lines))
+    both, v1, v2 = (str(path.with_suffix(".jsonl")) for path in paths)
+    apart, merged = (CliRunner().invoke(cli.cli, ["replay", *files]) for files in ((v1, v2), (both,)))
+    assert apart.exit_code == merged.exit_code == 0
+    assert "of 400 impressions came later than join.allowed_lateness" in apart.stderr
+    assert "by time" in apart.stderr
+    assert "join.allowed_lateness" not in merged.output
