@@ -20,7 +20,7 @@ class Behind(NamedTuple):
     hours: frozenset[int]
 
 
-NOBODY = Behind({}, frozenset())
+NONE_BEHIND = Behind({}, frozenset())
 
 
 def versions_behind(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from streameval.compare.announce import Announcements
-from streameval.compare.behind import NOBODY, versions_behind
+from streameval.compare.behind import NONE_BEHIND, versions_behind
 from streameval.compare.counted import Counted
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
@@ -189,7 +189,7 @@ class Comparisons:
         late = [one.late for one in partitions]
         came = until + self._join.attribution_window
         settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
-        behind = NOBODY if over else versions_behind(partitions, self._catalog.series, self._pane, came, settled)
+        behind = NONE_BEHIND if over else versions_behind(partitions, self._catalog.series, self._pane, came, settled)
         self._set_aside(partitions, late, behind.hours, pane, settled, over)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too
             first = self._looks.first(resumed.first) * self._pane
@@ -213,12 +213,15 @@ class Comparisons:
             self._cut(partitions)
 
     def _set_aside(
-        self, partitions: Sequence[Counted], late: Sequence[LateLabels], behind: frozenset[int],
-        pane: int, settled: int, over: bool,
-    ) -> None:  # fmt: skip
-        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more, as those
-        before `settled`; and those of versions that are `behind`.
-        """
+        self,
+        partitions: Sequence[Counted],
+        late: Sequence[LateLabels],
+        behind: frozenset[int],
+        pane: int,
+        settled: int,
+        over: bool,
+    ) -> None:
+        """Before a look: leaves hours out that miss clicks which came late, and those `behind`, until they are `settled`."""
         touched: set[int] = set()
         for one in late:
             touched |= one.advance(pane + 1 + self._join.attribution_window // self._pane)
