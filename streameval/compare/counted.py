@@ -12,7 +12,6 @@ from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
-from streameval.counting.late_impressions import LateImpressions
 from streameval.counting.late_labels import LateLabels
 from streameval.counting.late_versions import LateVersions
 from streameval.join.joiner import Joiner
@@ -30,7 +29,6 @@ class Counted:
     joins: JoinPanes
     late: LateLabels
     late_by_version: LateVersions
-    late_impressions: LateImpressions
     joiner: Joiner = field(init=False)  # its progress, delays and pending impressions
     online: Sequence[int] = field(init=False)  # the series of the online models, in the order of the joiner's scores
 
@@ -72,7 +70,6 @@ class Counted:
         self.ledger.clear(code)
         self.gauc.clear(code)
         self.late_by_version.clear(code)
-        self.late_impressions.clear(code)
 
     @property
     def nbytes(self) -> int:

@@ -72,6 +72,12 @@ class Lagging(NamedTuple):
     clicks: LateCount
     hours: frozenset[int]  # in which labels were due without their click
 
+    @property
+    def why(self) -> str:
+        """Why nothing may be decided by labels that are due now."""
+        share = f"{self.clicks.corrected / self.clicks.clicks:.0%} of the last {self.clicks.clicks} clicks"
+        return f"{share} of {self.series.model} {self.series.version} came after the label of their impression was due"
+
 
 def lagging_versions(parts: Sequence[LateVersions], series: Sequence[Series]) -> list[Lagging]:
     """Those of all partitions together, by name; `series`: by code."""

@@ -117,7 +117,6 @@ class Partition:
             self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
             self.counted.late.add(self.joiner.fates)
             self.counted.late_by_version.add(self.joiner.fates)
-            self.counted.late_impressions.add(table, rows)
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
         with timed(self.seconds, "requests"):  # a closed request that gets another impression closes again later

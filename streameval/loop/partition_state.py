@@ -29,7 +29,6 @@ def state_of(part: Partition) -> dict[str, Any]:
         "joins": counted.joins.state(),
         "late": counted.late.state(),
         "late_by_version": counted.late_by_version.state(),
-        "late_impressions": counted.late_impressions.state(),
         "counts": dict(part.counts),
         **part.rows.state(),
         "learners": [one.state() for one in part.learners],
@@ -61,8 +60,6 @@ def restore_state(
     if "late" in state:
         counted.late.restore(state["late"])
     counted.late_by_version.restore(state.get("late_by_version", []), codes.series)
-    if "late_impressions" in state:
-        counted.late_impressions.restore(state["late_impressions"], codes.series)
     part.counts.clear()
     part.counts.update(state["counts"])
     part.rows.restore(state, codes)

@@ -60,7 +60,7 @@ def test_an_identical_model_is_not_worse_because_its_clicks_come_late(share: flo
     if "worse" in {one.verdict for one in seen[:known]}:  # as long as none of them had come, nobody could know of them
         assert all(one.retracted for one in seen[known:])
     why = {one.reason for one in seen if one.withheld}
-    assert any("of v2 came after the label of their impression was due" in str(one) for one in why)
+    assert any("of default v2 came after the label of their impression was due" in str(one) for one in why)
     assert not seen[-1].withheld, "in the end every label is final"
     assert min(seen[-1].impressions, seen[-1].clicks) > 0
 

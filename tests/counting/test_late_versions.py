@@ -59,6 +59,7 @@ def test_they_are_found_however_the_log_is_cut(size: int, partitions: int) -> No
     assert found.series == SERIES[1]
     assert found.clicks[:2] == (len(came), sum(late for _, _, late, _ in came))
     assert found.hours == {ts // HOUR for ts, _, late, _ in came if late}
+    assert "of ctr v2 came after the label of their impression was due" in found.why
     again = [LateVersions(PANE) for _ in parts]
     for part, saved in zip(again, parts, strict=True):
         part.restore(saved.state(), np.array([2, 0, 1], np.int32))

@@ -238,19 +238,7 @@ def clock_time(ms: int, now: int | None) -> str:
 
 def reason_words(reason: str | None) -> str:
     """A reason as words: "too_few_clicks" becomes "too few clicks"."""
-    code, *rest = (reason or "no reason given").split(" ", 1)
-    return " ".join([code.replace("_", " "), *rest])
-
-
-def late_words(version: str, impressions: int, late: int) -> str:
-    """Why nothing is decided about a version many of whose impressions came late."""
-    return f"{late / impressions:.0%} of the last {impressions} impressions of {plain(version)} came later than join.allowed_lateness"
-
-
-def late_clicks_words(version: str, clicks: int, late: int) -> str:
-    """Why nothing is decided about a version many of whose clicks come late."""
-    share = f"{late / clicks:.0%} of the last {clicks} clicks of {plain(version)}"
-    return f"{share} came after the label of their impression was due"
+    return (reason or "no reason given").replace("_", " ")
 
 
 def plain(name: str) -> str:

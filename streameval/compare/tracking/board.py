@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import Any
 
 from streameval.compare.evidence.evidence import Rule
@@ -72,15 +71,13 @@ class Board:
         gauc: LookGains = (),
         placing: Placing = lambda keys: {},
         partitions: int = 1,
-        late: Mapping[Series, str] = MappingProxyType({}),
     ) -> list[Tracked]:
         """Evaluates the panes looked at with a pane, the last of them, whose labels are complete.
 
         `gains`: the rows added by these panes, and by corrections of older ones. `past`: all rows evaluated so far,
         including these panes'. `gauc`: the rows added by the windows of GAUC that end by then, and by corrections of
-        older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. `late`: the versions that
-        nothing is decided about, and why. Returns the comparisons that start over with the next pane, and so need new
-        cuts.
+        older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. Returns the comparisons
+        that start over with the next pane, and so need new cuts.
         """
         at = (pane + 1) * self._pane
         known = {(tracked.baseline, tracked.candidate) for tracked in self.tracked}
@@ -102,11 +99,10 @@ class Board:
             tracked.has_past = True
             for segment, rows in gauc:
                 self._rows.add_gauc(tracked, segment, rows)
-            why = withheld or late.get(tracked.baseline) or late.get(tracked.candidate)
-            if runs and why is None and tracked.is_due():
+            if runs and withheld is None and tracked.is_due():
                 self._rows.hold(tracked, placing, self.looked * self._pane)
             if runs:
-                tracked.look(at, why)
+                tracked.look(at, withheld)
         self.looked = max(self.looked, pane + 1)
         restarted = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
         self._freeze_expired()
