@@ -35,7 +35,6 @@ from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
 from streameval.counting.late_labels import LateLabels, corrected_since, incomplete_hours, lagging
 from streameval.counting.late_versions import LateVersions, lagging_versions
 from streameval.counting.look_panes import LookPanes
-from streameval.counting.version_count import NOTHING_CAME, VersionCount
 from streameval.events.batch import RETIRED, Catalog, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER, NEVER
@@ -120,7 +119,7 @@ class Comparisons:
                 self._shape.lists,
                 requests=self._shape.requests,
             ),
-            Arrivals(pane, join.allowed_lateness),
+            Arrivals(pane),
             JoinPanes(pane, join.attribution_window, join.allowed_lateness),
             LateLabels(pane),
             LateVersions(pane),
@@ -135,7 +134,7 @@ class Comparisons:
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
         self._catch_up(partitions)
         arrived, complete = self._reached(partitions)
-        arrivals: dict[int, dict[Series, VersionCount]] = {}
+        arrivals: dict[int, dict[Series, int]] = {}
         for one in partitions:
             for pane, counts in one.arrivals.take(arrived):
                 if pane >= self._board.arrived:
@@ -143,7 +142,7 @@ class Comparisons:
                     for code, n in counts.items():
                         series = self._catalog.series[code]
                         if series != RETIRED:
-                            row[series] = row.get(series, NOTHING_CAME).plus(n)
+                            row[series] = row.get(series, 0) + n
         ended = complete >= FOREVER // self._pane
         silence = self._silent(partitions, complete, ended)
         looks = silence.looks

@@ -12,7 +12,6 @@ import pytest
 
 from streameval.compare.reading.as_json import comparison_json, looks_json
 from streameval.compare.reading.reading import Comparison, Role
-from streameval.counting.version_count import VersionCount
 from streameval.events.batch import Series
 from streameval.loop.pipeline import Pipeline
 from streameval.settings.tree import Settings
@@ -170,7 +169,7 @@ def test_the_log_warns_only_about_versions_that_serve(caplog: pytest.LogCaptureF
     shadow = paired(pipeline)
     assert shadow.verdict == "undecided"
     board = pipeline._comparisons._board
-    board.arrivals(board.arrived, {shadow.candidate: VersionCount(5_000)})  # it serves for a moment, and is rolled back
+    board.arrivals(board.arrived, {shadow.candidate: 5_000})  # it serves for a moment, and is rolled back
     with caplog.at_level(logging.INFO):
         rest(pipeline, 7)
         served = next(c for c in reversed(readers_see(pipeline).comparisons) if c.setup == "paired")

@@ -25,7 +25,6 @@ from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.compare.tracking.tracked import Tracked
 from streameval.compare.tracking.watch import Watch
 from streameval.counting.look_panes import LookPanes
-from streameval.counting.version_count import VersionCount
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
 from streameval.events.names import OTHER
@@ -50,7 +49,7 @@ class Board:
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def arrivals(self, pane: int, served: Mapping[Series, VersionCount]) -> list[Deploy]:
+    def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
         """Adds impressions by the series that served them, of the panes looked at with a pane, the last of them; returns
         the deploys noticed from them.
         """

@@ -12,7 +12,6 @@ from typing import Any
 from streameval.compare.announce import Announcement, announced_deploy, with_announcement
 from streameval.compare.reading.reading import Deploy
 from streameval.compare.tracking.watch import Watch
-from streameval.counting.version_count import VersionCount
 
 _MOST = 1_000  # kept on record
 
@@ -32,7 +31,7 @@ class Deploys:
             return self._replace(with_announcement(known, a))
         return self._add(self._watch.announced(a.model, a.version, a.at, a.note, a.link))
 
-    def arrivals(self, start: int, end: int, served: Mapping[tuple[str, str], VersionCount]) -> list[Deploy]:
+    def arrivals(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
         """Adds the arrivals of [start, end) in ms: impressions by (model, version). Returns the deploys noticed from
         them, with what was announced of them.
         """

@@ -4,8 +4,7 @@ A version of a model is *live* once it has served `share` of the model's recent 
 total since it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A
 live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
 have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
-those that are distinguished, is no deploy. Late impressions of a version count when they come, once they are many of its recent
-ones. Time is event time, so the same traffic gives the same deploys, whenever it is read.
+those that are distinguished, is no deploy. Time is event time, so the same traffic gives the same deploys, whenever it is read.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from streameval.compare.reading.reading import Deploy
-from streameval.counting.version_count import NOTHING_CAME, VersionCount
 from streameval.events.names import OTHER
 
 RECENT = 5  # panes over which shares are taken
@@ -36,7 +34,7 @@ class _Version:
 
 @dataclass(slots=True)
 class _Model:
-    recent: deque[dict[str, VersionCount]] = field(default_factory=lambda: deque(maxlen=RECENT))
+    recent: deque[dict[str, int]] = field(default_factory=lambda: deque(maxlen=RECENT))
     versions: dict[str, _Version] = field(default_factory=dict)
     champion: str | None = None
 
@@ -50,13 +48,13 @@ class Watch:
         self._models: dict[str, _Model] = {}
         self.number = 0
 
-    def pane(self, start: int, end: int, served: Mapping[tuple[str, str], VersionCount]) -> list[Deploy]:
+    def pane(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
         """Adds a pane [start, end) in ms: impressions by (model, version). Returns the deploys noticed from it.
 
         Panes come in order; late impressions of an earlier pane count at the time at which they come.
         """
         out = []
-        by_model: dict[str, dict[str, VersionCount]] = {}
+        by_model: dict[str, dict[str, int]] = {}
         for (model, version), n in sorted(served.items()):
             by_model.setdefault(model, {})[version] = n
         for model, counts in by_model.items():
@@ -98,7 +96,7 @@ class Watch:
         """Returns everything, as plain values."""
         models = {
             name: {
-                "recent": [{version: list(n) for version, n in counts.items()} for counts in model.recent],
+                "recent": [dict(counts) for counts in model.recent],
                 "versions": {version: asdict(one) for version, one in model.versions.items()},
                 "champion": model.champion,
             }
@@ -111,7 +109,7 @@ class Watch:
         self.number = state["number"]
         self._models = {
             name: _Model(
-                deque(map(_restored, saved["recent"]), maxlen=RECENT),
+                deque(saved["recent"], maxlen=RECENT),
                 {version: _Version(**one) for version, one in saved["versions"].items()},
                 saved["champion"],
             )
@@ -120,11 +118,9 @@ class Watch:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _model(self, name: str, start: int, end: int, came: Mapping[str, VersionCount]) -> list[Deploy]:
+    def _model(self, name: str, start: int, end: int, counts: Mapping[str, int]) -> list[Deploy]:
         model = self._models.setdefault(name, _Model())
-        model.recent.append(dict(came))
-        lately = self._lately(model)
-        counts = {v: lately[v].of(n) for v, n in came.items() if lately[v].of(n)}
+        model.recent.append(dict(counts))
         served = sum(counts.values())
         for version, n in counts.items():
             one = model.versions.setdefault(version, _Version())
@@ -137,7 +133,7 @@ class Watch:
                 if one.missed >= MISSED / self._share and one.first is not None:
                     one.first, one.total, one.live = None, 0, False
         out = []
-        recent = {version: n.serving for version, n in lately.items()}
+        recent = self._recent(model)
         whole = sum(recent.values())
         for version in sorted(counts, key=lambda v: (-recent[v], v)):
             one = model.versions[version]
@@ -155,15 +151,12 @@ class Watch:
         self._bound(model)
         return out
 
-    def _recent(self, model: _Model) -> dict[str, int]:
-        return {version: n.serving for version, n in self._lately(model).items()}
-
     @staticmethod
-    def _lately(model: _Model) -> dict[str, VersionCount]:
-        out: dict[str, VersionCount] = {}
+    def _recent(model: _Model) -> dict[str, int]:
+        out: dict[str, int] = {}
         for counts in model.recent:
             for version, n in counts.items():
-                out[version] = out.get(version, NOTHING_CAME).plus(n)
+                out[version] = out.get(version, 0) + n
         return out
 
     @staticmethod
@@ -185,11 +178,6 @@ class Watch:
     ) -> Deploy:
         self.number += 1
         return Deploy(str(self.number), model, version, replaces, at, kind, noticed)
-
-
-def _restored(counts: Mapping[str, Any]) -> dict[str, VersionCount]:
-    """From a checkpoint; older ones have numbers of impressions in time."""
-    return {version: VersionCount(n) if isinstance(n, int) else VersionCount(*n) for version, n in counts.items()}
 
 
 def _fields(deploy: Deploy) -> dict[str, Any]:

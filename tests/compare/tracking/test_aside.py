@@ -12,7 +12,6 @@ from streameval.compare.reading.reading import MetricReading
 from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.board import Board
 from streameval.compare.tracking.limits import BoardLimits
-from streameval.counting.version_count import VersionCount
 from streameval.events.batch import Series
 from tests.compare.tracking.test_learning import RULE, V1, minute_rows
 
@@ -27,7 +26,7 @@ def read(windows: list[int], aside: set[int]) -> Sequence[MetricReading]:
     board.set_aside(frozenset(aside))
     past = []
     for minute in range(300):
-        board.arrivals(minute, {V1: VersionCount(500)})
+        board.arrivals(minute, {V1: 500})
         past.append((minute // 60 * 60, minute_rows(minute, 0.1, V2)))
         ended = [hour for hour in windows if (hour + 2) * 60 == minute + 1]
         rows = [(hour * 60, {(V1, V2): np.random.default_rng(hour).integers(1, 100, GAUC_WIDTH)}) for hour in ended]

@@ -19,7 +19,6 @@ from streameval.compare.reading.words import headline
 from streameval.compare.tracking.before_after_tracked import BeforeAfterTracked
 from streameval.compare.tracking.board import Board
 from streameval.compare.tracking.limits import BoardLimits
-from streameval.counting.version_count import VersionCount
 from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS
@@ -233,7 +232,7 @@ class Stream:
             yield hour, self.kept[hour]
 
     def arrive(self, hour: int, served: Series) -> None:
-        self.board.arrivals(hour, {served: VersionCount(2500)})
+        self.board.arrivals(hour, {served: 2500})
         self.board.add_past(self.segments)
 
     def look(self, hour: int, rows: dict[Key, np.ndarray]) -> None:

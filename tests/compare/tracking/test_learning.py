@@ -21,7 +21,6 @@ from streameval.compare.tracking.limits import BoardLimits
 from streameval.compare.tracking.roles import Roles
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.watch import Watch
-from streameval.counting.version_count import VersionCount
 from streameval.events.batch import Series
 from streameval.sketches.blocks import BLOCKS, SERIES_CELLS, N
 from tests.compare.pairs import draw, ledger_row, pair_rows
@@ -45,7 +44,7 @@ class World:
         self, number: int, noise: float, other: Series | None = FTRL, withheld: str | None = None
     ) -> Comparison | None:
         """v1 serves 500 impressions; the other's scores are off by `noise`. The model's comparison, if there is one."""
-        self.board.arrivals(number, {V1: VersionCount(500)})
+        self.board.arrivals(number, {V1: 500})
         rows = minute_rows(number, noise, other)
         cuts = [cut for cut in self.board.cuts() if cut <= number]
         segment = max([number // 60 * 60, *cuts])
@@ -205,14 +204,14 @@ def test_roles_follow_the_traffic() -> None:
         return one.name, one.traffic_share
 
     for pane in range(5):
-        watch.pane(pane * MINUTE, (pane + 1) * MINUTE, {("m", "v1"): VersionCount(300), ("m", "v2"): VersionCount(100)})
+        watch.pane(pane * MINUTE, (pane + 1) * MINUTE, {("m", "v1"): 300, ("m", "v2"): 100})
     assert (role(V1), role(V2)) == (("live", 0.75), ("live", 0.25))
     assert (role(FTRL, False), role(FTRL)) == (("learning", None), ("shadow", None))
     assert role(Series("m", "v3", "logged")) == ("shadow", None)  # its labels are not final yet
     roles.look({FTRL: "m"}, {"m": 400})
     assert role(FTRL) == ("shadow", None)
     for pane in range(5, 15):
-        watch.pane(pane * MINUTE, (pane + 1) * MINUTE, {("m", "v1"): VersionCount(400)})
+        watch.pane(pane * MINUTE, (pane + 1) * MINUTE, {("m", "v1"): 400})
     assert role(V2)[0] == "retired"
     roles.look({V2: "m"}, {"m": 400})
     assert role(V2) == ("shadow", None)
