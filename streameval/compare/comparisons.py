@@ -33,7 +33,6 @@ from streameval.compare.tracking.tracked import Tracked
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
 from streameval.counting.late_labels import LateLabels, corrected_since, incomplete_hours, lagging
-from streameval.counting.late_versions import LateVersions, lagging_versions
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import RETIRED, Catalog, Series
 from streameval.events.durations import HOUR
@@ -122,7 +121,6 @@ class Comparisons:
             Arrivals(pane),
             JoinPanes(pane, join.attribution_window, join.allowed_lateness),
             LateLabels(pane),
-            LateVersions(pane),
         )
         self._cut([out])
         return out
@@ -183,7 +181,7 @@ class Comparisons:
         """
         end, until = pane + 1, (pane + 1) * self._pane
         late = [one.late for one in partitions]
-        lagging_now = self._set_aside(partitions, late, pane, over=over)
+        self._set_aside(partitions, late, pane, over=over)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too
             first = self._looks.first(resumed.first) * self._pane
             self._retract(late, first - self._join.attribution_window, resumed.end * self._pane)
@@ -197,7 +195,7 @@ class Comparisons:
             for one in partitions
             for start, rows in one.gauc.take(until)
         ]
-        why = broken([one.joins for one in partitions], pane) or (None if over else lagging(late) or lagging_now)
+        why = broken([one.joins for one in partitions], pane) or (None if over else lagging(late))
         if pane in self._silence.deferred:
             why = "no clicks at the end, where many were expected"
         past, placing = partial(self._segments, partitions), self._placing(partitions)
@@ -205,33 +203,24 @@ class Comparisons:
             log.info("comparison %s restarts: %s", restarted.id, restarted.reading().changes[-1].text)
             self._cut(partitions)
 
-    def _set_aside(
-        self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool
-    ) -> str | None:
-        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more.
-
-        Returns why nothing may be decided if the clicks of a version lag.
-        """
+    def _set_aside(self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool) -> None:
+        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more."""
         settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
-        until = pane + 1 + self._join.attribution_window // self._pane
         touched: set[int] = set()
-        for one in partitions:
-            touched |= one.late.advance(until)
-            one.late.forget_before(settled)
-            one.late_by_version.advance(until, settled)
+        for one in late:
+            touched |= one.advance(pane + 1 + self._join.attribution_window // self._pane)
+            one.forget_before(settled)
         aside = self._board.aside.now
         if not touched and not aside:
-            return None
-        versions = lagging_versions([one.late_by_version for one in partitions], self._catalog.series)
-        missing = incomplete_hours(late, touched).union(*(version.hours for version in versions))
-        hours = frozenset(h for h in aside | missing if h >= settled and not over)
-        if hours != aside:
-            self._board.set_aside(hours)
-            if new := hours - aside:
-                since = corrected_since(late, new)
-                self._board.retract(since + 1, (pane + 1) * self._pane)
-            self.rebuild(partitions)
-        return versions[0].why if versions else None
+            return
+        hours = frozenset(h for h in aside | incomplete_hours(late, touched) if h >= settled and not over)
+        if hours == aside:
+            return
+        self._board.set_aside(hours)
+        if new := hours - aside:
+            since = corrected_since(late, new)
+            self._board.retract(since + 1, (pane + 1) * self._pane)
+        self.rebuild(partitions)
 
     def _retract(self, late: Sequence[LateLabels], begin: int, end: int) -> None:
         """Retracts the verdicts that read labels of [begin, end), ms, which have been corrected since."""

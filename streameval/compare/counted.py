@@ -13,7 +13,6 @@ from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
 from streameval.counting.late_labels import LateLabels
-from streameval.counting.late_versions import LateVersions
 from streameval.join.joiner import Joiner
 from streameval.join.pending import PendingImpressions
 from streameval.join.policy import DELAY_EDGES, NEVER
@@ -28,7 +27,6 @@ class Counted:
     arrivals: Arrivals
     joins: JoinPanes
     late: LateLabels
-    late_by_version: LateVersions
     joiner: Joiner = field(init=False)  # its progress, delays and pending impressions
     online: Sequence[int] = field(init=False)  # the series of the online models, in the order of the joiner's scores
 
@@ -69,7 +67,6 @@ class Counted:
         """Forgets a series, so that its code can be reused."""
         self.ledger.clear(code)
         self.gauc.clear(code)
-        self.late_by_version.clear(code)
 
     @property
     def nbytes(self) -> int:

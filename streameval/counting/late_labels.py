@@ -25,10 +25,7 @@ from streameval.join.fates import Fates
 from streameval.join.policy import FOREVER
 
 # of the clicks, more than usual, that come late: what differs by less is seldom undone by what they correct
-UNUSUAL = 0.2
-
-
-_Times = tuple[NDArray[np.int64], NDArray[np.int64]]  # and keys, see `Fates`
+_UNUSUAL = 0.2
 
 
 class LateCount(NamedTuple):
@@ -43,7 +40,7 @@ class LateCount(NamedTuple):
         return LateCount(self.clicks + other.clicks, self.corrected + other.corrected, min(self.since, other.since))
 
 
-NONE_LATE = LateCount()
+_NONE = LateCount()
 
 
 class LateLabels:
@@ -58,25 +55,21 @@ class LateLabels:
         self._coming: dict[int, dict[int, LateCount]] = {}
         self._due: list[int] = []  # those panes, a heap
         self._recent: deque[tuple[int, LateCount]] = deque()  # by the pane in which a click came, in order
-        self.recent = self.before = NONE_LATE
+        self.recent = self.before = _NONE
         self.hours: dict[int, LateCount] = {}
 
     def add(self, fates: Fates) -> None:
         """A batch."""
-        self.count(fates.found, fates.corrected)
-
-    def count(self, found: _Times, corrected: _Times) -> None:
-        """Clicks that found their impression, with the key at which both had arrived; labels that one corrected."""
-        self._count(*found, False)
-        self._count(*corrected, True)
+        for (ts, key), corrected in ((fates.found, False), (fates.corrected, True)):
+            self._count(ts, key, corrected)
 
     def advance(self, until: int) -> set[int]:
         """Moves on to what came before a pane; returns the hours of which labels were corrected by it."""
         touched = set()
         while self._due and self._due[0] < until:
-            pane, total = heappop(self._due), NONE_LATE
+            pane, total = heappop(self._due), _NONE
             for hour, count in self._coming.pop(pane).items():
-                self.hours[hour] = self.hours.get(hour, NONE_LATE).plus(count)
+                self.hours[hour] = self.hours.get(hour, _NONE).plus(count)
                 total = total.plus(count)
                 if count.corrected:
                     touched.add(hour)
@@ -121,7 +114,7 @@ class LateLabels:
                 self._coming[pane] = {}
                 heappush(self._due, pane)
             row = self._coming[pane]
-            row[hour] = row.get(hour, NONE_LATE).plus(LateCount(0, n, first) if corrected else LateCount(n))
+            row[hour] = row.get(hour, _NONE).plus(LateCount(0, n, first) if corrected else LateCount(n))
 
 
 def lagging(parts: Sequence[LateLabels]) -> str | None:
@@ -142,7 +135,7 @@ def incomplete_hours(parts: Sequence[LateLabels], hours: Collection[int]) -> fro
     for some in _judged(parts) if hours else ():
         most = _most(some)
         for hour in hours:
-            count = _sum(part.hours.get(hour, NONE_LATE) for part in some)
+            count = _sum(part.hours.get(hour, _NONE) for part in some)
             if count.corrected >= SILENT_CLICKS and count.corrected > most * count.clicks:
                 out.add(hour)
     return frozenset(out)
@@ -150,7 +143,7 @@ def incomplete_hours(parts: Sequence[LateLabels], hours: Collection[int]) -> fro
 
 def corrected_since(parts: Sequence[LateLabels], hours: Iterable[int]) -> int:
     """The time of the first impression of some hours whose label was corrected, ms; FOREVER: none was."""
-    return _sum(part.hours.get(hour, NONE_LATE) for hour in hours for part in parts).since
+    return _sum(part.hours.get(hour, _NONE) for hour in hours for part in parts).since
 
 
 def _judged(parts: Sequence[LateLabels]) -> list[Sequence[LateLabels]]:
@@ -161,7 +154,7 @@ def _judged(parts: Sequence[LateLabels]) -> list[Sequence[LateLabels]]:
 def _most(parts: Sequence[LateLabels]) -> float:
     """The largest share of late clicks that means nothing. While little came before, any."""
     before = _sum(part.before for part in parts)
-    return UNUSUAL + (before.corrected / before.clicks if before.clicks >= MIN_CLICKS else 1.0)
+    return _UNUSUAL + (before.corrected / before.clicks if before.clicks >= MIN_CLICKS else 1.0)
 
 
 def _restored(hour: int, count: Sequence[int]) -> LateCount:
@@ -171,4 +164,4 @@ def _restored(hour: int, count: Sequence[int]) -> LateCount:
 
 
 def _sum(counts: Iterable[LateCount]) -> LateCount:
-    return reduce(LateCount.plus, counts, NONE_LATE)
+    return reduce(LateCount.plus, counts, _NONE)

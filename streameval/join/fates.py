@@ -33,13 +33,6 @@ class Fates:
     found: tuple[NDArray[np.int64], NDArray[np.int64]]
     refused: tuple[NDArray[np.int64], NDArray[np.int64]]
     corrected: tuple[NDArray[np.int64], NDArray[np.int64]]
-    found_series: NDArray[np.int32]  # of the impressions of those that found one
-    corrected_series: NDArray[np.int32]
-
-
-_NO_TIMES, _NO_SERIES = np.empty(0, np.int64), np.empty(0, np.int32)
-_NONE = _NO_TIMES, _NO_TIMES
-NO_FATES = Fates(_NONE, _NONE, _NONE, _NONE, _NO_SERIES, _NO_SERIES)
 
 
 def flips_of(out: kernel.Outcome, flips: int) -> Flips:
@@ -48,22 +41,14 @@ def flips_of(out: kernel.Outcome, flips: int) -> Flips:
     return Flips(out.flip_row[:flips], (was & CLICKED) != 0, out.flip_fields[:, :flips], (was & CORRECTED) != 0)
 
 
-def fates_of(
-    batch: Batch,
-    out: kernel.Outcome,
-    refused: NDArray[np.int32],
-    refused_key: NDArray[np.int64],
-    series: NDArray[np.int32],
-) -> Fates:
-    """`refused`: the refused impressions, by number; `refused_key`: their keys; `series`: by row."""
+def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
+    """`refused`: the refused impressions, by number; `refused_key`: their keys."""
     found, fixed = slice(out.counters[kernel.FOUND]), slice(out.counters[kernel.FIXED])
     return Fates(
         (batch.clicks.ts, out.click_key),
         (out.found_ts[found], out.found_key[found]),
         (batch.impressions.ts[refused], refused_key),
         (out.fixed_ts[fixed], out.fixed_key[fixed]),
-        series[out.found_row[found]],
-        series[out.fixed_row[fixed]],
     )
 
 

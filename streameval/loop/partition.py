@@ -118,7 +118,6 @@ class Partition:
             self.counted.arrivals.seen(table.ts[on_time], table.series[on_time])
             self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
             self.counted.late.add(self.joiner.fates)
-            self.counted.late_by_version.add(self.joiner.fates)
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
         with timed(self.seconds, "requests"):  # a closed request that gets another impression closes again later

@@ -28,7 +28,6 @@ def state_of(part: Partition) -> dict[str, Any]:
         "arrivals": counted.arrivals.state(),
         "joins": counted.joins.state(),
         "late": counted.late.state(),
-        "late_by_version": counted.late_by_version.state(),
         "counts": dict(part.counts),
         **part.rows.state(),
         "learners": [one.state() for one in part.learners],
@@ -59,7 +58,6 @@ def restore_state(
     counted.joins.restore(state.get("joins", []))  # missing from older checkpoints
     if "late" in state:
         counted.late.restore(state["late"])
-    counted.late_by_version.restore(state.get("late_by_version", []), codes.series)
     part.counts.clear()
     part.counts.update(state["counts"])
     part.rows.restore(state, codes)

@@ -20,8 +20,7 @@ def fates(found: list[tuple[int, int]], corrected: list[tuple[int, int]]) -> Fat
     pairs = [
         tuple(np.array(column, np.int64) for column in zip(*rows, strict=True)) or NONE for rows in (found, corrected)
     ]
-    series = (np.zeros(len(rows), np.int32) for rows in (found, corrected))
-    return Fates(NONE, (pairs[0][0], pairs[0][1]), NONE, (pairs[1][0], pairs[1][1]), *series)
+    return Fates(NONE, (pairs[0][0], pairs[0][1]), NONE, (pairs[1][0], pairs[1][1]))
 
 
 def clicks(seed: int, share: float, n: int = 3_000) -> list[tuple[int, int, bool]]:
