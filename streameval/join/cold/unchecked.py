@@ -19,12 +19,12 @@ class Unchecked:
 
     def __init__(self) -> None:
         self._files: dict[OnDisk, None] = {}  # the last one is the next
-        self._check: Callable[[OnDisk], None] = self.remove
+        self._check: Callable[[OnDisk], None] | None = None  # None, as it holds the joiner, once there are no files
 
     def put(self, files: Iterable[OnDisk], check: Callable[[OnDisk], None]) -> None:
         """Adds files; `check` compares one, and has the joiner put it aside if it is damaged."""
         self._files |= dict.fromkeys(files)
-        self._check = check
+        self._check = check if self._files else None
 
     def __len__(self) -> int:
         return len(self._files)
@@ -40,9 +40,12 @@ class Unchecked:
     def remove(self, file: OnDisk) -> None:
         """A file has been compared."""
         self._files.pop(file, None)
+        if not self._files:
+            self._check = None
 
     def check(self, files: Iterable[OnDisk]) -> None:
         """Compares those of some files that have not been compared."""
         for file in [file for file in files if file in self._files]:
+            if self._check is not None:
+                self._check(file)
             self.remove(file)
-            self._check(file)
