@@ -310,7 +310,7 @@ class ConfluentReader(GroupReader):
         self._to_commit.clear()
         self._gaps &= kept
         self._assignments.read(self._consumer, starts)
-        self._consumer.resume([TopicPartition(*place) for place in starts])  # the client keeps pauses over an assignment
+        self._consumer.resume([TopicPartition(*place) for place in starts])  # its pauses outlive it
         self._paused.clear()
         if first := member.first_offsets():
             self._consumer.commit(offsets=at(first), asynchronous=True)
