@@ -8,6 +8,8 @@ that, a process that had run many pipelines held 4 GB, seven eighths of them fre
 from __future__ import annotations
 
 import gc
+import logging
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -41,3 +43,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     slow = {item.path for item in items if item.get_closest_marker("slow") or LONG.intersection(item.path.parts)}
     items.sort(key=lambda item: ("/".join(item.path.parts[-2:]) not in LONGEST, item.path not in slow))
+
+
+@pytest.fixture(autouse=True)
+def own_log_handlers() -> Iterator[None]:
+    """A command that a test calls sets up the log, whose limit on like lines rewrites those that later tests read."""
+    before, level = [*logging.root.handlers], logging.root.level
+    yield
+    logging.root.handlers[:] = before
+    logging.root.setLevel(level)

@@ -1,0 +1,211 @@
+"""Which versions lag: of those, many more clicks come after their labels were due, or many more impressions come late, than
+of the other versions of their model that served in the same hours.
+
+A client, a host or a log shipper that lags is most often one that came with a version. Among all events those of a canary
+are few (see `late_labels`), but its labels are due without its clicks, and look like those of a model that predicts too
+much; and comparisons do not have its late impressions before nothing can correct them any more, which are often those that
+were not clicked at once. The counts are a function of the logs: an event counts at the place in its log where it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from streameval.counting.join_panes import MIN_CLICKS
+from streameval.counting.look_panes import LookPanes
+from streameval.events.batch import RETIRED, Series
+from streameval.events.durations import HOUR
+from streameval.join.policy import FOREVER
+
+_UNUSUAL = 0.2  # see `late_labels`
+_FEWEST = 10  # late events of a version: with fewer it is not known to lag
+_SURE = 3.0  # standard deviations of their number
+_CELLS, _NEAR = 5, 32  # of an entry of `_tally`; entries that are looked through before there is another one
+
+
+class Share(NamedTuple):
+    """Of a version's events in an hour: how many, how many of them late; the time of the first impression, and of the first
+    late one (ms); `waited`: from the start of the hour until the late ones came, ms in all.
+    """
+
+    events: int = 0
+    late: int = 0
+    first: int = FOREVER
+    first_late: int = FOREVER
+    waited: int = 0
+
+    def plus(self, other: Share) -> Share:
+        """Both."""
+        first, first_late = min(self.first, other.first), min(self.first_late, other.first_late)
+        events, late, waited = self.events + other.events, self.late + other.late, self.waited + other.waited
+        return Share(events, late, first, first_late, waited)
+
+
+_NONE = Share()
+_Key = tuple[int, int]  # code of the series, hour
+
+
+class LateByVersion:
+    """Of one partition: events by version and hour of the impression, in hours that may still be corrected."""
+
+    def __init__(self, pane: int) -> None:
+        """`pane` in ms."""
+        self._pane, self._looks = pane, LookPanes(pane)
+        self._coming: dict[int, dict[_Key, Share]] = {}  # by the pane in which they came (see `LookPanes.of`)
+        self._due: list[int] = []  # those panes, a heap
+        self.hours: dict[_Key, Share] = {}
+
+    def count(self, shown: NDArray[np.int64], came: NDArray[np.int64], series: NDArray[np.int32]) -> None:
+        """Adds events: the times of their impressions, the newest time of their log when they came, who served."""
+        self._add(shown, came, series, late=False)
+
+    def count_late(self, shown: NDArray[np.int64], came: NDArray[np.int64], series: NDArray[np.int32]) -> None:
+        """Tells those of the events that are late."""
+        self._add(shown, came, series, late=True)
+
+    def advance(self, until: int, settled: int) -> None:
+        """Moves on to what came before the pane `until`; drops hours before `settled`: nothing can correct them any more."""
+        while self._due and self._due[0] < until:
+            for key, share in self._coming.pop(heappop(self._due)).items():
+                self.hours[key] = self.hours.get(key, _NONE).plus(share)
+        for old in [key for key in self.hours if key[1] < settled]:
+            del self.hours[old]
+
+    def clear(self, code: int) -> None:
+        """Forgets a series, so that its code can be reused."""
+        for row in (self.hours, *self._coming.values()):
+            for key in [key for key in row if key[0] == code]:
+                del row[key]
+
+    def state(self) -> dict[str, Any]:
+        """Everything, for `restore`."""
+        return {
+            "coming": [
+                [pane, *key, *one] for pane, row in sorted(self._coming.items()) for key, one in sorted(row.items())
+            ],
+            "hours": [[*key, *one] for key, one in sorted(self.hours.items())],
+        }
+
+    def restore(self, state: Mapping[str, Any], codes: NDArray[np.int32]) -> None:
+        """Restores what `state` returned. `codes[c]`: this process's code of series c."""
+        for pane, code, hour, *one in state["coming"]:
+            self._coming.setdefault(pane, {})[int(codes[code]), hour] = Share(*one)
+        self._due = sorted(self._coming)
+        self.hours = {(int(codes[code]), hour): Share(*one) for code, hour, *one in state["hours"]}
+
+    def _add(self, shown: NDArray[np.int64], came: NDArray[np.int64], series: NDArray[np.int32], late: bool) -> None:
+        if not series.size:
+            return
+        out = np.empty((shown.size, _CELLS), np.int64)
+        last = np.full(int(series.max()) + 1, -1, np.int64)
+        for start, hour, code, n, first in out[: _tally(shown, came, series, self._looks.length, last, out)].tolist():
+            pane = self._looks.of(start // self._pane)
+            if pane not in self._coming:
+                self._coming[pane] = {}
+                heappush(self._due, pane)
+            row, key = self._coming[pane], (code, hour // HOUR)
+            waited = max(pane * self._pane - hour, 0) * n
+            one = Share(0, n, first_late=first, waited=waited) if late else Share(n, first=first)
+            row[key] = row.get(key, _NONE).plus(one)
+
+
+@numba.njit(cache=True, nogil=True)
+def _tally(
+    shown: NDArray[np.int64],
+    came: NDArray[np.int64],
+    series: NDArray[np.int32],
+    length: int,
+    last: NDArray[np.int64],
+    out: NDArray[np.int64],
+) -> int:
+    """Fills `out` with (start of the pane in which they came, start of the hour in which they were shown, series, events,
+    first shown), and returns how many; the same may come more than once. `last`: by series, -1.
+    """
+    n = 0
+    for i in range(shown.size):
+        at = last[series[i]]
+        if at < 0 or not (out[at, 0] <= came[i] < out[at, 0] + length and out[at, 1] <= shown[i] < out[at, 1] + HOUR):
+            pane, hour = came[i] // length * length, shown[i] // HOUR * HOUR
+            at = n - 1
+            while at >= max(n - _NEAR, 0) and not (
+                out[at, 0] == pane and out[at, 1] == hour and out[at, 2] == series[i]
+            ):
+                at -= 1
+            if at < max(n - _NEAR, 0):
+                at = n
+                out[n] = pane, hour, np.int64(series[i]), 0, shown[i]
+                n += 1
+            last[series[i]] = at
+        out[at, 3] += 1
+        out[at, 4] = min(out[at, 4], shown[i])
+    return n
+
+
+def lagging_versions(
+    parts: Sequence[LateByVersion], series: Sequence[Series], now: int, *, are_missing: bool
+) -> dict[Series, Share]:
+    """Those of all partitions together that lag at event time `now` (ms), with their events in the hours in which they do.
+
+    `series`: by code. `are_missing`: late events stay missing for as long as they are known here, so a version lags as long
+    as it did in all its hours together; or else until late events of its hours have had twice the time that they took.
+    """
+    hours: dict[Series, dict[int, Share]] = {}
+    for part in parts:
+        for (code, hour), share in part.hours.items():
+            if series[code] != RETIRED:
+                mine = hours.setdefault(series[code], {})
+                mine[hour] = mine.get(hour, _NONE).plus(share)
+    found = {}
+    for one, mine in sorted(hours.items()):
+        others = [row for other, row in hours.items() if other.model == one.model and other != one]
+        lags = _lags(mine, others, now, are_missing) if others else []
+        if lags:
+            found[one] = _sum(mine[hour] for hour in lags)
+    return found
+
+
+def _lags(mine: Mapping[int, Share], others: Sequence[Mapping[int, Share]], now: int, are_missing: bool) -> list[int]:
+    """The hours in which a version lags."""
+    if _sum(mine.values()).late < _FEWEST:
+        return []
+    usual = {hour: _usual(others, hour, share.first) for hour, share in mine.items()}
+    whole = _exceed((mine[hour], usual[hour]) for hour in mine)
+    found = [hour for hour, share in mine.items() if (whole and share.late) or _exceed([(share, usual[hour])])]
+    if whole and are_missing:
+        return found
+    return [hour for hour in found if now < hour * HOUR + 2 * mine[hour].waited // mine[hour].late]
+
+
+def _exceed(hours: Iterable[tuple[Share, float]]) -> bool:
+    """Whether many more are late than the usual share of each hour."""
+    late, most, variance = 0, 0.0, 0.0
+    for share, usual in hours:
+        late += share.late
+        most += (_UNUSUAL + usual) * share.events
+        variance += usual * (1.0 - usual) * share.events
+    return late >= _FEWEST and late > most + _SURE * sqrt(variance)
+
+
+def _usual(others: Sequence[Mapping[int, Share]], hour: int, first: int) -> float:
+    """Which share of the others' events of an hour comes late; of earlier hours, if they began to serve after `first`.
+
+    For what was shown later has had less time to come late. 1: not known.
+    """
+    before, now = (_sum(row.get(one, _NONE) for row in others) for one in (hour - 1, hour))
+    if now.events < MIN_CLICKS or (before.events < MIN_CLICKS and now.first > first):
+        now = _sum(share for row in others for one, share in row.items() if one < hour)
+    return min(now.late / now.events, 1.0) if now.events >= MIN_CLICKS else 1.0
+
+
+def _sum(shares: Iterable[Share]) -> Share:
+    out = _NONE
+    for share in shares:
+        out = out.plus(share)
+    return out

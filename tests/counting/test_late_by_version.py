@@ -1,0 +1,152 @@
+"""Versions of whose events many more come late than of those of the others, against a count one by one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from streameval.counting.late_by_version import LateByVersion, Share, lagging_versions
+from streameval.events.batch import RETIRED, Series
+from streameval.events.durations import HOUR
+from streameval.join.policy import FOREVER
+
+PANE = 60_000
+V1, V2, OTHER = Series("ctr", "v1", "logged"), Series("ctr", "v2", "logged"), Series("cvr", "v1", "logged")
+SERIES = [V1, V2, OTHER]
+Event = tuple[int, int, bool, int]  # of an impression shown when, when it came, whether late, series
+
+LAG = 3 * HOUR
+
+
+def events(
+    seed: int, shares: dict[int, float], n: int, start: int = 0, end: int = 8 * HOUR, lag: int = LAG
+) -> list[Event]:
+    """Of twenty one each is of the second and the third series; of each series this share comes hours late."""
+    luck = Random(seed)
+    out = []
+    for i in range(n):
+        code = 1 if i % 20 == 0 else 2 if i % 20 == 1 else 0
+        ts, late = luck.randrange(start, end), luck.random() < shares.get(code, 0.0)
+        out.append((ts, ts + lag if late else ts, late, code))
+    return sorted(out, key=lambda event: event[1])
+
+
+def columns(some: list[Event]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    shown, came, _, series = (np.array(column) for column in zip(*some, strict=True)) if some else [np.empty(0)] * 4
+    return shown.astype(np.int64), came.astype(np.int64), series.astype(np.int32)
+
+
+def parts_of(given: list[Event], size: int = 100_000, partitions: int = 1) -> list[LateByVersion]:
+    parts = [LateByVersion(PANE) for _ in range(partitions)]
+    for start in range(0, len(given), size):
+        for p, part in enumerate(parts):
+            some = given[start : start + size][p::partitions]
+            part.count(*columns(some))
+            part.count_late(*columns([event for event in some if event[2]]))
+    return parts
+
+
+def found(parts: list[LateByVersion], hours: float, are_missing: bool = False, settled: int = 0) -> dict[Series, Share]:
+    for part in parts:
+        part.advance(int(hours * 60), settled)
+    return lagging_versions(parts, SERIES, int(hours * HOUR), are_missing=are_missing)
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("size", [1, 40, 100_000])
+def test_counts_are_of_what_came_before_a_pane_however_the_log_is_cut(size: int, partitions: int) -> None:
+    given = events(1, {0: 0.02, 1: 0.6, 2: 0.1}, 3_000)
+    parts = parts_of(given, size, partitions)
+    for until in (3 * 60, 5 * 60 + 7, 12 * 60):
+        truth: dict[tuple[int, int], Share] = {}
+        for shown, came, late, code in given:
+            if came < until * PANE:
+                hour = shown // HOUR
+                waited = came // PANE * PANE - hour * HOUR if late else 0
+                one = Share(1, late, shown, shown if late else FOREVER, waited)
+                truth[code, hour] = truth.get((code, hour), Share()).plus(one)
+        for at, part in enumerate(parts):
+            part.advance(until, 0)
+            parts[at] = LateByVersion(PANE)
+            parts[at].restore(part.state(), np.arange(3, dtype=np.int32))
+            assert parts[at].state() == part.state()
+        together: dict[tuple[int, int], Share] = {}
+        for part in parts:
+            for key, share in part.hours.items():
+                together[key] = together.get(key, Share()).plus(share)
+        assert together == truth
+    assert found(parts, 7, settled=2).keys() == {V2}
+    assert min(hour for _, hour in parts[0].hours) == 2
+
+
+@pytest.mark.parametrize(("n", "first", "last"), [(1_500, 5, 13), (20_000, 4, 7 + 7)])
+def test_a_version_lags_until_its_late_events_have_had_twice_their_time(n: int, first: int, last: int) -> None:
+    parts = parts_of(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n))
+    assert not found(parts, 2.9), "nothing of it has come yet"
+    known = [hours for hours in range(4, 20) if found(parts, hours)]
+    assert known == list(range(first, last + 1))  # those of hour 7 take three hours and a half from its start
+    (only,) = found(parts_of(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n)), 12).items()
+    assert only[0] == V2
+    assert 4 * HOUR < only[1].first_late < 8 * HOUR
+
+
+def test_what_stays_missing_counts_as_long_as_it_is_much_of_all() -> None:
+    short = events(3, {1: 1.0}, 4_000, 0, 2 * HOUR, HOUR // 4)
+    then = events(4, {}, 40_000, 2 * HOUR, 20 * HOUR)
+    assert found(parts_of(short), 20, are_missing=True).keys() == {V2}
+    assert not found(parts_of(short), 20)
+    parts = parts_of(sorted([*short, *then], key=lambda event: event[1]))
+    assert [hours for hours in range(1, 20) if found(parts, hours, are_missing=True)] == [
+        *range(1, 10)
+    ]  # of 1,000, 200
+
+
+def test_a_version_that_begins_to_lag_is_found_though_it_was_in_time_for_long() -> None:
+    before, now = events(5, {}, 100_000, 0, 20 * HOUR), events(6, {1: 0.9}, 20_000, 20 * HOUR, 24 * HOUR)
+    assert found(parts_of([*before, *now]), 23.9).keys() == {V2}
+
+
+@pytest.mark.parametrize("shares", [{}, {0: 0.02, 1: 0.15}, {0: 0.5, 1: 0.6, 2: 0.5}, {0: 1.0, 1: 1.0, 2: 1.0}])
+def test_what_comes_as_late_as_the_events_of_the_others_is_usual(shares: dict[int, float]) -> None:
+    parts = parts_of(events(7, shares, 6_000), 500, 2)
+    for hours in range(1, 14):
+        assert not found(parts, hours)
+        assert not found(parts, hours, are_missing=True)
+
+
+@pytest.mark.parametrize("minute", [1, 20, 59])
+def test_the_version_that_is_replaced_does_not_lag_because_the_new_one_s_events_have_not_had_time_to(
+    minute: int,
+) -> None:
+    luck, out = Random(8), []
+    for _ in range(30_000):
+        ts, late = luck.randrange(8 * HOUR), luck.random() < 0.4
+        code = int(ts >= 4 * HOUR + minute * PANE)
+        out.append((ts, ts + (luck.randrange(HOUR // 2, 2 * HOUR) if late else 0), late, code))
+    parts = parts_of(sorted(out, key=lambda event: event[1]))
+    for quarters in range(4, 48):
+        assert not found(parts, quarters / 4)
+        assert not found(parts, quarters / 4, are_missing=True)
+
+
+def test_a_version_alone_is_beside_no_other_and_few_say_nothing() -> None:
+    alone = [(i, i + LAG, True, 0) for i in range(500)]
+    assert not found(parts_of([*alone, *((ts, ts, False, 2) for ts in range(500))]), 5)
+    few = [(i, i + LAG, True, 1) for i in range(9)]
+    many = [(i, i + LAG, True, 1) for i in range(10)]
+    others = [(ts, ts, False, 0) for ts in range(500)]
+    assert not found(parts_of([*others, *few]), 5)
+    assert found(parts_of([*others, *many]), 5).keys() == {V2}
+
+
+def test_a_code_that_is_reused_begins_anew() -> None:
+    parts = parts_of(events(9, {1: 0.8}, 4_000))
+    parts[0].advance(4 * 60, 0)
+    parts[0].clear(1)
+    assert {code for code, _ in parts[0].hours} == {0, 2}
+    assert not found(parts, 4.5), "and nothing of it is left that has not come yet"
+    parts = parts_of(events(9, {1: 0.8}, 4_000))
+    parts[0].advance(6 * 60, 0)
+    assert not lagging_versions(parts, [V1, RETIRED, OTHER], 6 * HOUR, are_missing=False)
