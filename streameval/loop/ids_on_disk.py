@@ -85,10 +85,13 @@ class IdsThread:
         return failed
 
     def close(self, timeout: float) -> None:
-        """Abandons the index in progress."""
+        """Abandons the index in progress; one that is finished, and that nothing refers to, goes with the next checkpoint."""
         self._stopped = True
         if self._thread is not None:
             self._thread.close(timeout)
+        under = self._under
+        if under is not None and under.future.done() and not under.future.cancelled() and not under.future.exception():
+            under.files.named(under.future.result().path.name)
 
     def _go_on(self) -> None:
         if self._stopped:

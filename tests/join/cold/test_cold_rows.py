@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from streameval.join.cold import index
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.ground import ALIGN
 from streameval.join.cold.segment import RowsFile
@@ -200,15 +201,46 @@ def test_files_that_no_checkpoint_names_any_more_are_deleted(tmp_path: Path) -> 
         left_behind.touch()  # by a worker that was killed before anything named it
         most = max(most, len(process.cold.segments))
     names = {segment.file.path.name for segment in process.cold.segments}
+    until(process, lambda: names <= named(sorted(folder.glob("*.checkpoint"))[-1:]))
     process.pipeline.finish()
     process.keeper.close()
     kept = sorted(folder.glob("*.checkpoint"))
     assert len(kept) == 2
-    needed = {name for path in kept for name in container.layout(path)[0]["rows_files"]}
     assert most >= 3
     assert "rows-0000000001-0000000001" not in names  # all of it is forgotten
-    assert {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")} == needed
-    assert needed >= names
+    assert on_disk(folder) == named(kept)
+    assert named(kept) >= names
+
+
+def test_an_index_of_ids_that_is_finished_while_the_process_ends_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_TOGETHER", 2)
+    store = {"path": str(tmp_path), "segment_rows": ALIGN, "checkpoint_interval": "1ms", "keep": 2}
+    process = Process(tmp_path, ALIGN, store=store)
+    folder, ids = tmp_path / "checkpoints" / "partition-00000", process.keeper._ids
+    for _, batch in stream().batches(process.pipeline.catalog, 4000, True):
+        process.pipeline.take(batch)
+        until(
+            process, lambda: ids._under is not None or not (process.cold.due(*where(process)) or process.cold.freezing)
+        )
+        if ids._under is not None:
+            break
+    under = ids._under
+    assert under is not None
+    written = under.future.result(PATIENCE).path
+    assert written.exists()
+    process.keeper.close()
+    assert not written.exists()
+    assert on_disk(folder) == named(sorted(folder.glob("*.checkpoint")))
+
+
+def on_disk(folder: Path) -> set[str]:
+    return {path.name for kind in ("rows", "ids") for path in folder.glob(f"{kind}-*")}
+
+
+def named(checkpoints: Sequence[Path]) -> set[str]:
+    return {name for path in checkpoints for name in container.layout(path)[0]["rows_files"]}
 
 
 def where(process: Process) -> tuple[int, int]:
