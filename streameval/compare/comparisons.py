@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from streameval.compare.announce import Announcements
+from streameval.compare.behind import Behind, versions_behind
 from streameval.compare.counted import Counted
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
@@ -30,8 +31,9 @@ from streameval.compare.tracking.rows_that_count import Placing, named
 from streameval.compare.tracking.silence import Due, Silence, Stretch
 from streameval.compare.tracking.sums import RowName
 from streameval.compare.tracking.tracked import Tracked
-from streameval.counting.arrivals import Arrivals
+from streameval.counting.arrivals import Arrivals, taken
 from streameval.counting.join_panes import RECENT_PANES, JoinPanes, broken
+from streameval.counting.late_by_version import LateByVersion
 from streameval.counting.late_labels import LateLabels, corrected_since, incomplete_hours, lagging
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import RETIRED, Catalog, Series
@@ -118,9 +120,11 @@ class Comparisons:
                 self._shape.lists,
                 requests=self._shape.requests,
             ),
-            Arrivals(pane),
+            Arrivals(pane, join.allowed_lateness),
             JoinPanes(pane, join.attribution_window, join.allowed_lateness),
             LateLabels(pane),
+            LateByVersion(pane),
+            LateByVersion(pane),
         )
         self._cut([out])
         return out
@@ -132,15 +136,7 @@ class Comparisons:
             log.info("deploy %s: %s %s announced", deploy.id, deploy.model, deploy.version)
         self._catch_up(partitions)
         arrived, complete = self._reached(partitions)
-        arrivals: dict[int, dict[Series, int]] = {}
-        for one in partitions:
-            for pane, counts in one.arrivals.take(arrived):
-                if pane >= self._board.arrived:
-                    row = arrivals.setdefault(pane, {})
-                    for code, n in counts.items():
-                        series = self._catalog.series[code]
-                        if series != RETIRED:
-                            row[series] = row.get(series, 0) + n
+        arrivals = taken([one.arrivals for one in partitions], self._board.arrived, arrived, self._catalog.series)
         ended = complete >= FOREVER // self._pane
         silence = self._silent(partitions, complete, ended)
         looks = silence.looks
@@ -160,7 +156,7 @@ class Comparisons:
             elif kind == _RESUMED:
                 resumed = silent[pane]
             elif kind == _ARRIVALS:
-                for deploy in self._board.arrivals(pane, arrivals[pane]):
+                for deploy in self._board.arrivals(pane, *arrivals[pane]):
                     over = f" replaces {deploy.replaces}" if deploy.replaces else ""
                     log.info("%s %s: %s %s%s", deploy.kind, deploy.id, deploy.model, deploy.version, over)
                 self._board.add_past(lambda: self._segments(partitions))
@@ -180,8 +176,14 @@ class Comparisons:
         `resumed`: clicks have come again after this stretch; `over`: nothing can be corrected any more.
         """
         end, until = pane + 1, (pane + 1) * self._pane
-        late = [one.late for one in partitions]
-        self._set_aside(partitions, late, pane, over=over)
+        late, behind = [one.late for one in partitions], dict[Series, Behind]()
+        settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
+        self._set_aside(partitions, late, pane, settled, over=over)
+        if not over:
+            came = pane + 1 + self._join.attribution_window // self._pane
+            behind = versions_behind(partitions, self._catalog.series, self._pane, came, settled)
+        for version, one in behind.items():
+            self._board.retract(one.since + 1, until, version)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too
             first = self._looks.first(resumed.first) * self._pane
             self._retract(late, first - self._join.attribution_window, resumed.end * self._pane)
@@ -199,13 +201,17 @@ class Comparisons:
         if pane in self._silence.deferred:
             why = "no clicks at the end, where many were expected"
         past, placing = partial(self._segments, partitions), self._placing(partitions)
-        for restarted in self._board.look(pane, gains, past, why, gauc, placing, len(partitions)):
+        of_versions = {version: one.why for version, one in behind.items()}
+        for restarted in self._board.look(pane, gains, past, why, gauc, placing, len(partitions), of_versions):
             log.info("comparison %s restarts: %s", restarted.id, restarted.reading().changes[-1].text)
             self._cut(partitions)
 
-    def _set_aside(self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, over: bool) -> None:
-        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more."""
-        settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
+    def _set_aside(
+        self, partitions: Sequence[Counted], late: Sequence[LateLabels], pane: int, settled: int, over: bool
+    ) -> None:
+        """Before a look: leaves hours out that miss clicks which came late, until nothing can correct them any more, as those
+        before the hour `settled`.
+        """
         touched: set[int] = set()
         for one in late:
             touched |= one.advance(pane + 1 + self._join.attribution_window // self._pane)

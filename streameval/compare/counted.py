@@ -12,10 +12,13 @@ from streameval.compare.ledger.gauc_rows import GaucRows
 from streameval.compare.ledger.ledger import Ledger
 from streameval.counting.arrivals import Arrivals
 from streameval.counting.join_panes import JoinPanes
+from streameval.counting.late_by_version import LateByVersion
 from streameval.counting.late_labels import LateLabels
+from streameval.join.fates import Fates
 from streameval.join.joiner import Joiner
 from streameval.join.pending import PendingImpressions
-from streameval.join.policy import DELAY_EDGES, NEVER
+from streameval.join.policy import DELAY_EDGES, LATE, NEVER
+from streameval.join.rows import Table
 
 
 @dataclass(slots=True)
@@ -27,12 +30,31 @@ class Counted:
     arrivals: Arrivals
     joins: JoinPanes
     late: LateLabels
+    late_clicks: LateByVersion
+    late_impressions: LateByVersion
     joiner: Joiner = field(init=False)  # its progress, delays and pending impressions
     online: Sequence[int] = field(init=False)  # the series of the online models, in the order of the joiner's scores
 
     def begin(self, joiner: Joiner, online: Sequence[int]) -> None:
         """Called before the first batch."""
         self.joiner, self.online = joiner, online
+
+    def came(self, table: Table, rows: NDArray[np.int64], fates: Fates) -> None:
+        """Counts a batch as it came: its new rows, which are consecutive, and the fates of its events."""
+        new = slice(int(rows[0]), int(rows[-1]) + 1) if rows.size else slice(0)
+        ts, behind, series = table.ts[new], table.behind[new], table.series[new]
+        late = (table.state[new] & LATE) != 0
+        if late.any():
+            self.arrivals.seen_late(ts[late], behind[late], series[late])
+            self.late_impressions.count_late(ts[late], (ts + behind)[late], series[late])
+            self.arrivals.seen(ts[~late], series[~late])
+        else:
+            self.arrivals.seen(ts, series)
+        self.late_impressions.count(ts, ts + behind, series)
+        self.joins.add(table, rows, fates)
+        self.late.add(fates)
+        self.late_clicks.count(*fates.met)
+        self.late_clicks.count_late(*fates.corrected)
 
     @property
     def is_active(self) -> bool:
@@ -67,6 +89,8 @@ class Counted:
         """Forgets a series, so that its code can be reused."""
         self.ledger.clear(code)
         self.gauc.clear(code)
+        self.late_clicks.clear(code)
+        self.late_impressions.clear(code)
 
     @property
     def nbytes(self) -> int:

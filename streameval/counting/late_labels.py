@@ -60,8 +60,8 @@ class LateLabels:
 
     def add(self, fates: Fates) -> None:
         """A batch."""
-        for (ts, key), corrected in ((fates.found, False), (fates.corrected, True)):
-            self._count(ts, key, corrected)
+        self._count(*fates.found, False)
+        self._count(fates.corrected.shown, fates.corrected.key, True)
 
     def advance(self, until: int) -> set[int]:
         """Moves on to what came before a pane; returns the hours of which labels were corrected by it."""

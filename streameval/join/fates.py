@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from streameval.events.batch import Batch
 from streameval.join import kernel
 from streameval.join.policy import CLICKED, CORRECTED
+from streameval.join.rows import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +24,34 @@ class Flips:
     was_corrected: NDArray[np.bool_]
 
 
+_Times = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Met(NamedTuple):
+    """Clicks that met their impression: its time, the key (see `kernel`) at which both had arrived, the series that served."""
+
+    shown: NDArray[np.int64]
+    key: NDArray[np.int64]
+    series: NDArray[np.int32]
+
+
 @dataclass(frozen=True, slots=True)
 class Fates:
     """Times and keys (see `kernel`) of a batch's clicks; of clicks that found their impression, with the key at which both
-    had arrived; of impressions refused because their id belongs to another version; and of impressions that became positive
-    after their label was due, with the key of the click.
+    had arrived; and of impressions refused because their id belongs to another version. `met`: those that found it;
+    `corrected`: those by which an impression became positive after its label was due, with the key of the click.
     """
 
-    clicks: tuple[NDArray[np.int64], NDArray[np.int64]]
-    found: tuple[NDArray[np.int64], NDArray[np.int64]]
-    refused: tuple[NDArray[np.int64], NDArray[np.int64]]
-    corrected: tuple[NDArray[np.int64], NDArray[np.int64]]
+    clicks: _Times
+    found: _Times
+    refused: _Times
+    met: Met
+    corrected: Met
+
+
+_NO_TIMES = np.empty(0, np.int64)
+_NONE, _NOTHING_MET = (_NO_TIMES, _NO_TIMES), Met(_NO_TIMES, _NO_TIMES, np.empty(0, np.int32))
+NO_FATES = Fates(_NONE, _NONE, _NONE, _NOTHING_MET, _NOTHING_MET)
 
 
 def flips_of(out: kernel.Outcome, flips: int) -> Flips:
@@ -41,14 +60,18 @@ def flips_of(out: kernel.Outcome, flips: int) -> Flips:
     return Flips(out.flip_row[:flips], (was & CLICKED) != 0, out.flip_fields[:, :flips], (was & CORRECTED) != 0)
 
 
-def fates_of(batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64]) -> Fates:
-    """`refused`: the refused impressions, by number; `refused_key`: their keys."""
+def fates_of(
+    batch: Batch, out: kernel.Outcome, refused: NDArray[np.int32], refused_key: NDArray[np.int64], table: Table
+) -> Fates:
+    """`refused`: the refused impressions, by number; `refused_key`: their keys; `table`: the rows that the kernel wrote."""
     found, fixed = slice(out.counters[kernel.FOUND]), slice(out.counters[kernel.FIXED])
+    met, corrected = out.found_row[found], out.fixed_row[fixed]
     return Fates(
         (batch.clicks.ts, out.click_key),
         (out.found_ts[found], out.found_key[found]),
         (batch.impressions.ts[refused], refused_key),
-        (out.fixed_ts[fixed], out.fixed_key[fixed]),
+        Met(table.ts[met], out.found_key[found], table.series[met]),
+        Met(table.ts[corrected], out.fixed_key[fixed], table.series[corrected]),
     )
 
 

@@ -27,7 +27,7 @@ from streameval.join import kernel
 from streameval.join.cold.cold_rows import ColdRows
 from streameval.join.cold.segment import RowsFile
 from streameval.join.cold.written import WrittenRows
-from streameval.join.fates import Fates, Flips, Judged, fates_of, flips_of
+from streameval.join.fates import NO_FATES, Flips, Judged, fates_of, flips_of
 from streameval.join.held import HeldClicks
 from streameval.join.index import IdIndex
 from streameval.join.maturity import Maturity
@@ -74,7 +74,7 @@ class Joiner:
         self._held = HeldClicks(policy.of_clicks)
         self.judged = Judged()
         self._conflicts = _NO_NUMBERS  # see take_conflicts
-        self.fates = Fates(*((_NO_TIMES, _NO_TIMES) for _ in range(4)))  # of the last batch
+        self.fates = NO_FATES  # of the last batch
         self.accepted: NDArray[np.int32] = _NO_NUMBERS  # of the last batch that had new impressions
         self._shown = False  # whether a checkpoint may still read the table's columns: rows must not move within them
 
@@ -118,7 +118,7 @@ class Joiner:
         repeated = out.repeated[again]
         refused = self._tell_conflicts(batch, repeated, out.repeated_row[again])
         found = slice(out.counters[kernel.FOUND])
-        self.fates = fates_of(batch, out, repeated[refused], out.repeated_key[again][refused])
+        self.fates = fates_of(batch, out, repeated[refused], out.repeated_key[again][refused], self.table)
         self.judged.add(out.found_ts[found], out.lost_ts[: out.counters[kernel.LOST]])
         self.cold.note(out.flip_row[:flips])
         return rows, flips_of(out, flips)

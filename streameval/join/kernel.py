@@ -128,10 +128,11 @@ class Outcome(NamedTuple):
     click_key: NDArray[np.int64]  # of every click
     found_ts: NDArray[np.int64]
     found_key: NDArray[np.int64]
+    found_row: NDArray[np.int64]
     lost_ts: NDArray[np.int64]
     # of impressions whose label was due when their first click arrived, and the key of that click
-    fixed_ts: NDArray[np.int64]
     fixed_key: NDArray[np.int64]
+    fixed_row: NDArray[np.int64]
     repeated: NDArray[np.int32]  # impressions seen before: their number, the row of the first, the key
     repeated_row: NDArray[np.int64]
     repeated_key: NDArray[np.int64]
@@ -149,9 +150,10 @@ def room_for(impressions: int, clicks: int, held: int, fields: int, delays: NDAr
         click_key=np.empty(clicks, np.int64),
         found_ts=np.empty(clicks + held, np.int64),
         found_key=np.empty(clicks + held, np.int64),
+        found_row=np.empty(clicks + held, np.int64),
         lost_ts=np.empty(clicks + held, np.int64),
-        fixed_ts=np.empty(clicks + held, np.int64),
         fixed_key=np.empty(clicks + held, np.int64),
+        fixed_row=np.empty(clicks + held, np.int64),
         repeated=np.empty(impressions, np.int32),
         repeated_row=np.empty(impressions, np.int64),
         repeated_key=np.empty(impressions, np.int64),
@@ -202,18 +204,20 @@ def _note(
     fate: int,
     clicked: int,
     met: int,
-    found_ts: NDArray[np.int64],
-    found_key: NDArray[np.int64],
+    row: int,
+    found: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
     lost_ts: NDArray[np.int64],
     counters: NDArray[np.int64],
 ) -> None:
-    """Counts a click by its outcome; `met`: the key at which both it and its impression had arrived."""
+    """Counts a click by its outcome; `met`: the key at which both it and its impression, in this row, had arrived."""
+    found_ts, found_key, found_row = found
     counters[fate] += 1
     if fate == EARLY_CLICKS:
         lost_ts[counters[LOST]] = clicked
         counters[LOST] += 1
     else:
-        found_ts[counters[FOUND]], found_key[counters[FOUND]] = clicked, met
+        at = counters[FOUND]
+        found_ts[at], found_key[at], found_row[at] = clicked, met, row
         counters[FOUND] += 1
 
 
@@ -252,10 +256,10 @@ def join_batch(
     rule, start, lateness, horizon = rules.rule, rules.start, rules.lateness, rules.horizon
     accepted, flip_row, flip_state, flip_fields = out.accepted, out.flip_row, out.flip_state, out.flip_fields
     repeated, repeated_row, repeated_key = out.repeated, out.repeated_row, out.repeated_key
-    found_ts, found_key, delays = out.found_ts, out.found_key, out.delays
+    found, delays = (out.found_ts, out.found_key, out.found_row), out.delays
     delay_edges, window = rules.delay_edges, rules.window
     click_key, lost_ts, counters = out.click_key, out.lost_ts, out.counters
-    fixed_ts, fixed_key = out.fixed_ts, out.fixed_key
+    fixed_key, fixed_row = out.fixed_key, out.fixed_row
     i = 0
     c = 0
     flips = 0
@@ -308,13 +312,13 @@ def join_batch(
                             first = flags & CLICKED == 0
                             met = max(h_key[k], key)
                             fate, counts = _judge(flags, shown, h_ts[k], window, lateness)
-                            _note(fate, h_ts[k], met, found_ts, found_key, lost_ts, counters)
+                            _note(fate, h_ts[k], met, row, found, lost_ts, counters)
                             due = came_after and shown + window <= h_key[k] - lateness
                             if fate == MATCHED:
                                 flags |= _first_click(h_ts[k] - shown, due, counters, delays, delay_edges)
                                 if due:
-                                    fixed_ts[counters[FIXED] - 1] = shown
-                                    fixed_key[counters[FIXED] - 1] = h_key[k]
+                                    at = counters[FIXED] - 1
+                                    fixed_key[at], fixed_row[at] = h_key[k], row
                             if counts:
                                 for f in range(rule.size):
                                     old, new = fields[f, row], h_fields[f, k]
@@ -339,12 +343,13 @@ def join_batch(
                 met = max(key, ts[row] + np.int64(behind[row]))
                 flags = was
                 fate, counts = _judge(flags, ts[row], clicked, window, lateness)
-                _note(fate, clicked, met, found_ts, found_key, lost_ts, counters)
+                _note(fate, clicked, met, row, found, lost_ts, counters)
                 due = came_after and ts[row] + window <= key - lateness
                 if fate == MATCHED:
                     flags |= _first_click(clicked - ts[row], due, counters, delays, delay_edges)
                     if due:
-                        fixed_ts[counters[FIXED] - 1], fixed_key[counters[FIXED] - 1] = ts[row], key
+                        at = counters[FIXED] - 1
+                        fixed_key[at], fixed_row[at] = key, row
                 changed = flags != was
                 for f in range(rule.size):
                     old = fields[f, row]

@@ -28,7 +28,7 @@ from streameval.counting.scoreboard import Labelled, Scoreboard
 from streameval.events.batch import Batch
 from streameval.events.columns import Scored
 from streameval.join.joiner import Joiner
-from streameval.join.policy import FOREVER, LATE, NEVER, SHOWN, JoinPolicy
+from streameval.join.policy import FOREVER, NEVER, SHOWN, JoinPolicy
 from streameval.join.quarantine import Quarantine
 from streameval.join.to_disk import RowsToDisk
 from streameval.loop.estimates import RowPropensities
@@ -113,11 +113,7 @@ class Partition:
             rows, flips = self.joiner.add(batch)
             table, new = self.joiner.table, slice(int(rows[0]), int(rows[-1]) + 1) if rows.size else slice(0)
             self.panes.seen(table.ts[new])
-            late = (table.state[new] & LATE) != 0
-            on_time = rows[~late] if late.any() else new
-            self.counted.arrivals.seen(table.ts[on_time], table.series[on_time])
-            self.counted.joins.add(self.joiner.table, rows, self.joiner.fates)
-            self.counted.late.add(self.joiner.fates)
+            self.counted.came(table, rows, self.joiner.fates)
             self.rows.arrived(batch.impressions, rows)
         self.rows.correct(flips)
         with timed(self.seconds, "requests"):  # a closed request that gets another impression closes again later

@@ -28,6 +28,8 @@ def state_of(part: Partition) -> dict[str, Any]:
         "arrivals": counted.arrivals.state(),
         "joins": counted.joins.state(),
         "late": counted.late.state(),
+        "late_clicks": counted.late_clicks.state(),
+        "late_impressions": counted.late_impressions.state(),
         "counts": dict(part.counts),
         **part.rows.state(),
         "learners": [one.state() for one in part.learners],
@@ -58,6 +60,9 @@ def restore_state(
     counted.joins.restore(state.get("joins", []))  # missing from older checkpoints
     if "late" in state:
         counted.late.restore(state["late"])
+    if "late_clicks" in state:
+        counted.late_clicks.restore(state["late_clicks"], codes.series)
+        counted.late_impressions.restore(state["late_impressions"], codes.series)
     part.counts.clear()
     part.counts.update(state["counts"])
     part.rows.restore(state, codes)

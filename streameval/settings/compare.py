@@ -60,7 +60,7 @@ class Compare(Section):
         0.01,
         gt=0,
         le=0.5,
-        description="a deploy is detected once a version serves this share of its model's recent traffic",
+        description="a deploy is detected once a version serves this share of its model's traffic, recently or since it appeared,",
     )
     count: Int = Field(1_000, ge=1, description="or this many impressions")
     alpha: Real = Field(

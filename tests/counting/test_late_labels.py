@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from streameval.counting.late_labels import LateCount, LateLabels, corrected_since, incomplete_hours, lagging
 from streameval.events.durations import HOUR
-from streameval.join.fates import Fates
+from streameval.join.fates import NO_FATES, Fates, Met
 from streameval.join.policy import FOREVER
 
 PANE = 60_000
@@ -20,7 +21,9 @@ def fates(found: list[tuple[int, int]], corrected: list[tuple[int, int]]) -> Fat
     pairs = [
         tuple(np.array(column, np.int64) for column in zip(*rows, strict=True)) or NONE for rows in (found, corrected)
     ]
-    return Fates(NONE, (pairs[0][0], pairs[0][1]), NONE, (pairs[1][0], pairs[1][1]))
+    return replace(
+        NO_FATES, found=(pairs[0][0], pairs[0][1]), corrected=Met(*pairs[1], np.zeros(len(corrected), np.int32))
+    )
 
 
 def clicks(seed: int, share: float, n: int = 3_000) -> list[tuple[int, int, bool]]:

@@ -238,7 +238,19 @@ def clock_time(ms: int, now: int | None) -> str:
 
 def reason_words(reason: str | None) -> str:
     """A reason as words: "too_few_clicks" becomes "too few clicks"."""
-    return (reason or "no reason given").replace("_", " ")
+    code, *rest = (reason or "no reason given").split(" ", 1)
+    return " ".join([code.replace("_", " "), *rest])
+
+
+def late_clicks_words(version: str, clicks: int, late: int) -> str:
+    """Why nothing is decided about a version many of whose clicks come late."""
+    share = f"{min(late / max(clicks, 1), 1.0):.0%} of {clicks} clicks of {plain(version)}"
+    return f"{share} came after the label of their impression was due (join.attribution_window)"
+
+
+def late_impressions_words(version: str, impressions: int, late: int) -> str:
+    """The same of impressions."""
+    return f"{late / impressions:.0%} of {impressions} impressions of {plain(version)} came later than join.allowed_lateness"
 
 
 def plain(name: str) -> str:

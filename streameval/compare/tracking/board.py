@@ -23,7 +23,7 @@ from streameval.compare.tracking.roles import Roles, seen_in
 from streameval.compare.tracking.rows_that_count import LookGains, Past, Placing, RowsThatCount
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.compare.tracking.tracked import Tracked
-from streameval.compare.tracking.watch import Watch
+from streameval.compare.tracking.watch import NONE_LATE, Watch
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
@@ -49,13 +49,19 @@ class Board:
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def arrivals(self, pane: int, served: Mapping[Series, int]) -> list[Deploy]:
+    def arrivals(
+        self, pane: int, served: Mapping[Series, int], late: Mapping[Series, Mapping[int, int]] = NONE_LATE
+    ) -> list[Deploy]:
         """Adds impressions by the series that served them, of the panes looked at with a pane, the last of them; returns
-        the deploys noticed from them.
+        the deploys noticed from them. `late`: by the pane, of those looked at together the last, in which they were shown.
         """
         end = (pane + 1) * self._pane
         counts = {(series.model, series.version): n for series, n in served.items()}
-        noticed = self.deploys.arrivals(end - self._look, end, counts)
+        shown = {
+            (series.model, series.version): {(one + 1) * self._pane - self._look: n for one, n in row.items()}
+            for series, row in late.items()
+        }
+        noticed = self.deploys.arrivals(end - self._look, end, counts, shown)
         for deploy in noticed:
             self._compare(deploy)
         self.arrived = max(self.arrived, pane + 1)
@@ -70,13 +76,15 @@ class Board:
         gauc: LookGains = (),
         placing: Placing = lambda keys: {},
         partitions: int = 1,
+        behind: Mapping[Series, str] = NONE_LATE,
     ) -> list[Tracked]:
         """Evaluates the panes looked at with a pane, the last of them, whose labels are complete.
 
         `gains`: the rows added by these panes, and by corrections of older ones. `past`: all rows evaluated so far,
         including these panes'. `gauc`: the rows added by the windows of GAUC that end by then, and by corrections of
-        older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. Returns the comparisons
-        that start over with the next pane, and so need new cuts.
+        older ones. `placing`: see `Placing`. `partitions`: how many of them learn separately. `behind`: the versions that
+        nothing may be decided about, and why. Returns the comparisons that start over with the next pane, and so need new
+        cuts.
         """
         at = (pane + 1) * self._pane
         known = {(tracked.baseline, tracked.candidate) for tracked in self.tracked}
@@ -98,19 +106,21 @@ class Board:
             tracked.has_past = True
             for segment, rows in gauc:
                 self._rows.add_gauc(tracked, segment, rows)
-            if runs and withheld is None and tracked.is_due():
+            why = withheld or behind.get(tracked.baseline) or behind.get(tracked.candidate)
+            if runs and why is None and tracked.is_due():
                 self._rows.hold(tracked, placing, self.looked * self._pane)
             if runs:
-                tracked.look(at, withheld)
+                tracked.look(at, why)
         self.looked = max(self.looked, pane + 1)
         restarted = self._learn(at, gains, withheld, partitions) + self._judge_again(at)
         self._freeze_expired()
         return restarted
 
-    def retract(self, since: int, at: int) -> None:
-        """Retracts verdicts reached at looks from `since` on (ms), as became known at `at` (ms)."""
+    def retract(self, since: int, at: int, of: Series | None = None) -> None:
+        """Retracts verdicts reached at looks from `since` on (ms), as became known at `at` (ms); `of`: those about it only."""
         for tracked in self.tracked:
-            tracked.retract(since, at)
+            if of is None or of in (tracked.baseline, tracked.candidate):
+                tracked.retract(since, at)
 
     def set_aside(self, hours: frozenset[int]) -> None:
         """Which hours of event time are left out from now on; the sums are then to be made again."""
@@ -151,6 +161,7 @@ class Board:
             c
             for c in every
             if c.impressions
+            or (c.withheld and c.setup == "split")  # its impressions may all come late
             or any(change.kind == "anew" for change in c.changes)
             or any(e.baseline is not None and e.candidate is not None for e in c.early)
         )

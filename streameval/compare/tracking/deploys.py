@@ -11,7 +11,7 @@ from typing import Any
 
 from streameval.compare.announce import Announcement, announced_deploy, with_announcement
 from streameval.compare.reading.reading import Deploy
-from streameval.compare.tracking.watch import Watch
+from streameval.compare.tracking.watch import NONE_LATE, Watch
 
 _MOST = 1_000  # kept on record
 
@@ -31,11 +31,17 @@ class Deploys:
             return self._replace(with_announcement(known, a))
         return self._add(self._watch.announced(a.model, a.version, a.at, a.note, a.link))
 
-    def arrivals(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
-        """Adds the arrivals of [start, end) in ms: impressions by (model, version). Returns the deploys noticed from
-        them, with what was announced of them.
+    def arrivals(
+        self,
+        start: int,
+        end: int,
+        served: Mapping[tuple[str, str], int],
+        late: Mapping[tuple[str, str], Mapping[int, int]] = NONE_LATE,
+    ) -> list[Deploy]:
+        """Adds the arrivals of [start, end) in ms: see `Watch.pane`. Returns the deploys noticed from them, with what was
+        announced of them.
         """
-        return [self._noticed(deploy) for deploy in self._watch.pane(start, end, served)]
+        return [self._noticed(deploy) for deploy in self._watch.pane(start, end, served, late)]
 
     def shadow(self, model: str, version: str, at: int, noticed: int) -> Deploy:
         """Records a version, or an online model, that only scores what a model's champion serves."""

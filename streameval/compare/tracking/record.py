@@ -74,9 +74,9 @@ class Record:
 
     def retract(self, at: int, was: Verdict, now: Verdict) -> None:
         """Records that verdicts were retracted."""
-        text = f"{was} was found while clicks were delayed, and is retracted".replace("_", " ")
+        text = f"{was} was found while clicks or impressions were delayed, and is retracted".replace("_", " ")
         if was == now:
-            text = "verdicts on single metrics, found while clicks were delayed, are retracted"
+            text = "verdicts on single metrics, found while clicks or impressions were delayed, are retracted"
         self._add(VerdictChange(at, "retracted", now, text))
 
     def due(self, impressions: int) -> bool:

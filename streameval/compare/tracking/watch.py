@@ -1,10 +1,12 @@
 """Detects deploys from the traffic itself, by counts of served impressions per pane.
 
-A version of a model is *live* once it has served `share` of the model's recent impressions, or `count` impressions in
-total since it appeared. Its deploy began with its first impression, and replaces the live version that serves most. A
+A version of a model is *live* once it has served `share` of the model's impressions, of the recent ones or of all since it
+appeared, or `count` impressions in total since then. Its deploy began with its first impression, and replaces the live version that serves most. A
 live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
 have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
-those that are distinguished, is no deploy. Time is event time, so the same traffic gives the same deploys, whenever it is read.
+those that are distinguished, is no deploy. Late impressions count where nothing newer is known of their version: of one whose
+log comes late, all do; stragglers of a version that is gone do not bring it back. Time is event time, so the same traffic gives
+the same deploys, whenever it is read.
 """
 
 from __future__ import annotations
@@ -12,24 +14,29 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from streameval.compare.reading.reading import Deploy
 from streameval.events.names import OTHER
 
 RECENT = 5  # panes over which shares are taken
-FEWEST = 30  # recent impressions of a version before its share means anything
+FEWEST = 30  # impressions of a version before its share means anything
 MISSED = 20  # expected impressions that did not come
 MOST_VERSIONS = 256  # versions remembered per model
+NONE_LATE: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class _Version:
     first: int | None = None  # ms: when it appeared
     total: int = 0  # impressions since then
+    of: int = 0  # and those of its model
     live: bool = False
     before: bool = False  # it has been live at some time
     missed: int = 0  # impressions of its model since its last one
+    newest: int = 0  # ms: start of the last pane in which it is known to have served
+    told: int = 0  # ms: of the time before this, impressions in time have told whether it served
 
 
 @dataclass(slots=True)
@@ -48,18 +55,27 @@ class Watch:
         self._models: dict[str, _Model] = {}
         self.number = 0
 
-    def pane(self, start: int, end: int, served: Mapping[tuple[str, str], int]) -> list[Deploy]:
+    def pane(
+        self,
+        start: int,
+        end: int,
+        served: Mapping[tuple[str, str], int],
+        late: Mapping[tuple[str, str], Mapping[int, int]] = NONE_LATE,
+    ) -> list[Deploy]:
         """Adds a pane [start, end) in ms: impressions by (model, version). Returns the deploys noticed from it.
 
-        Panes come in order; late impressions of an earlier pane count at the time at which they come.
+        Panes come in order. `late`: impressions of earlier panes, which came in this one, by the start of their pane (ms).
         """
-        out = []
-        by_model: dict[str, dict[str, int]] = {}
-        for (model, version), n in sorted(served.items()):
-            by_model.setdefault(model, {})[version] = n
-        for model, counts in by_model.items():
-            out += self._model(model, start, end, counts)
-        return out
+        by_model: dict[str, dict[str, dict[int, int]]] = {}
+        for (model, version), n in served.items():
+            by_model.setdefault(model, {})[version] = {start: n}
+        for (model, version), row in late.items():
+            since = self._since(model, version, end - start)
+            news = {shown: n for shown, n in row.items() if shown >= since}
+            if news:
+                of = by_model.setdefault(model, {})
+                of[version] = of.get(version) or news  # where some are in time, they tell as much
+        return [d for model, counts in sorted(by_model.items()) for d in self._model(model, start, end, counts)]
 
     def shadow(self, model: str, version: str, at: int, noticed: int) -> Deploy:
         """Returns the deploy of a version that only scores what another one serves."""
@@ -118,26 +134,40 @@ class Watch:
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _model(self, name: str, start: int, end: int, counts: Mapping[str, int]) -> list[Deploy]:
+    def _since(self, model: str, version: str, pane: int) -> int:
+        """Since when impressions of a version tell whether it serves now; partitions may be some panes apart."""
+        of = self._models.get(model)
+        known = of.versions.get(version) if of is not None else None
+        return 0 if known is None else max(known.newest - (RECENT - 1) * pane, known.told)
+
+    def _model(self, name: str, start: int, end: int, shown: Mapping[str, Mapping[int, int]]) -> list[Deploy]:
+        """`shown`: impressions of every version by the start of their pane."""
         model = self._models.setdefault(name, _Model())
-        model.recent.append(dict(counts))
-        served = sum(counts.values())
+        counts = {version: sum(row.values()) for version, row in sorted(shown.items())}
+        model.recent.append(counts)
+        served, serving = sum(counts.values()), set()
         for version, n in counts.items():
             one = model.versions.setdefault(version, _Version())
-            one.first = start if one.first is None else one.first
+            one.first = min(shown[version]) if one.first is None else one.first
             one.total += n
-            one.missed = 0
+            one.told = end if start in shown[version] else one.told
+            if (newest := max(shown[version])) > one.newest:
+                one.newest, one.missed = newest, 0
+                serving.add(version)
         for version, one in model.versions.items():
-            if version not in counts:
+            one.of += served
+            if version not in serving:
                 one.missed += served
                 if one.missed >= MISSED / self._share and one.first is not None:
-                    one.first, one.total, one.live = None, 0, False
+                    one.first, one.total, one.of, one.live, one.told = None, 0, 0, False, end
         out = []
         recent = self._recent(model)
         whole = sum(recent.values())
         for version in sorted(counts, key=lambda v: (-recent[v], v)):
             one = model.versions[version]
-            enough = recent[version] >= max(FEWEST, self._share * whole) or one.total >= self._count
+            lately = recent[version] >= max(FEWEST, self._share * whole)
+            since = one.total >= max(FEWEST, self._share * one.of)
+            enough = lately or since or one.total >= self._count
             if one.live or not enough or one.first is None or version == OTHER:
                 continue
             kind: Literal["deploy", "rollback"] = "rollback" if one.before else "deploy"

@@ -59,4 +59,4 @@ export const REASONS = {
 // Metrics that depend on the click rate of the traffic, not on the model alone (Yi et al. 2013, sections 5.1 and 5.2).
 export const BY_CLICK_RATE = new Set(["auc", "pauc", "rig", "nmse"]);
 
-export const reason = (name) => (name ? (REASONS[name] ?? name.replaceAll("_", " ")) : "");
+export const reason = (name) => (name ? (REASONS[name] ?? name.replace(/^\S+/, (code) => code.replaceAll("_", " "))) : "");

@@ -1,0 +1,60 @@
+"""Deploys are noticed from traffic soon enough, and from nothing else."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from streameval.compare.reading.reading import Deploy
+from streameval.compare.tracking.watch import Watch
+
+MINUTE = 60_000
+V1, V2 = ("m", "v1"), ("m", "v2")
+
+
+def noticed(hourly: dict[str, float], minutes: int, seed: int) -> list[Deploy]:
+    """v1 from the start, the others after an hour, with so many impressions an hour."""
+    luck, watch, out = Random(seed), Watch(0.01, 1_000), []
+    for minute in range(minutes):
+        served = {}
+        for version, rate in hourly.items():
+            n = sum(luck.random() < rate / 3_600 for _ in range(60)) if version == "v1" or minute >= 60 else 0
+            if n:
+                served["m", version] = n
+        out += watch.pane(minute * MINUTE, (minute + 1) * MINUTE, served)
+    return out
+
+
+@pytest.mark.parametrize("canary", [100.0, 25.0])
+def test_a_canary_with_little_traffic_is_noticed_by_its_share(canary: float) -> None:
+    for seed in range(5):
+        _, found = noticed({"v1": 2_000.0, "v2": canary}, 60 + int(60 * 60 / canary), seed)
+        assert (found.version, found.replaces) == ("v2", "v1")
+        assert found.at < 70 * MINUTE
+
+
+def test_strays_are_no_deploy() -> None:
+    for seed in range(5):
+        assert len(noticed({"v1": 3_000.0, "v2": 10.0}, 24 * 60, seed)) == 1
+
+
+def test_late_impressions_count_where_nothing_newer_is_known() -> None:
+    watch = Watch(0.01, 1_000)
+
+    def pane(minute: int, served: int, late: dict[int, int], of: tuple[str, str] = V2) -> list[str]:
+        shown = {of: {then * MINUTE: n for then, n in late.items()}}
+        counts = {V1: served} if served else {}
+        return [d.version for d in watch.pane(minute * MINUTE, (minute + 1) * MINUTE, counts, shown)]
+
+    assert pane(0, 500, {}) == ["v1"]
+    assert pane(9, 500, {4: 10, 5: 10}) == []
+    assert pane(10, 500, {5: 10, 6: 10}) == ["v2"], "partitions are not all at the same minute"
+    assert watch.share(*V2) == 40 / 1_540
+    assert pane(11, 500, {11: 1_000}, of=V1) == [], "what comes in time tells as much"
+    assert watch.share(*V2) == 40 / 2_040
+    for minute in range(12, 20):
+        assert pane(minute, 500, {}) == []
+    assert not watch.is_live(*V2)
+    assert pane(30, 500, {6: 400, 7: 400}) == [], "v2 is gone, and this is from before"
+    assert pane(31, 500, {26: 400}) == ["v2"], "and now it is back"
