@@ -10,6 +10,9 @@ from pydantic import Field, model_validator
 
 from streameval.settings.section import TOPIC, TOPIC_OR_NONE, Section, Size, written
 
+# of librdkafka's list, with the scheme that it allows
+_BROKER = re.compile(r"(\w+://)?(\[[\w:.%]+\]|[^\s:/@\[\]]+)(:(?P<port>\d{1,5}))?")
+
 
 class SchemaRegistry(Section):
     """Where the schemas of Avro and Protobuf messages are: a registry with Confluent's HTTP interface."""
@@ -81,6 +84,16 @@ class Kafka(Section):
     client_options: dict[str, Any] = Field(
         default_factory=dict, description="passed to the client unchanged: TLS, SASL, tuning"
     )
+
+    @model_validator(mode="after")
+    def _brokers_have_addresses(self) -> Kafka:
+        for one in self.bootstrap_servers.split(","):
+            found = _BROKER.fullmatch(one.strip())
+            if found is None or not 0 < int(found["port"] or 9_092) < 1 << 16:
+                raise ValueError(
+                    f"bootstrap_servers = {json.dumps(self.bootstrap_servers)}: must be host:port; separate several with commas"
+                )
+        return self
 
     @model_validator(mode="after")
     def _dead_letters_are_no_input(self) -> Kafka:

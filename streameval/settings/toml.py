@@ -152,6 +152,8 @@ def _explain(problem: Any) -> str:
         return f"{key} = {value}: unknown key; {_alike(loc)}`streameval config show` lists the known ones"
     if kind == "union_tag_invalid":
         return f"{key} = {value}: must be {kinds.words()}"
+    if kind == "too_long" and key in _TABLES:
+        return f"{key}: {problem['ctx']['actual_length']} [[{key}]] tables; at most {problem['ctx']['max_length']} are allowed"
     if kind == "tuple_type" and key not in _TABLES:
         return f"{key} = {value}: {_LISTS.get(key) or f'must be a list, for example [{value}]'}"
     words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))

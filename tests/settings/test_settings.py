@@ -268,6 +268,9 @@ def test_what_is_no_size_is_refused(text: object) -> None:
             '[store]\npath = "s"\n[kafka]\nclicks_topic = "c"\n[[sinks]]\nkind = "kafka"\nto = "ok"\n[[sinks]]\nkind = "kafka"\nname = "b"\nto = "c"',
             'sinks.1.to = "c": must be a different topic from kafka.clicks_topic, which is an input',
         ),
+        ('[[notify]]\nkind = "webhook"\nurl_file = "u"\n' * 21, "notify: 21 [[notify]] tables; at most 20 are allowed"),
+        *((f'[kafka]\nbootstrap_servers = "{text}"', f'kafka.bootstrap_servers = "{text}": must be host:port; separate several')
+          for text in ("", "a:9092,", "a b:9092", "a:port", "a:0", "a:65536", "a:9092;b:9092", "http://a:9092/x", "u@a:9092")),
         ('[kafka]\nimpressions_topic = ""', 'kafka.impressions_topic = "": must not be ""'),
         ('[kafka]\nimpressions_topic = "a b"', 'kafka.impressions_topic = "a b": must be at most 249 letters, digits, dots'),
         ('[kafka]\nimpressions_topic = "a\\n"', 'kafka.impressions_topic = "a\\n": must be at most 249 letters, digits, dots'),
@@ -506,3 +509,18 @@ def test_config_show_prints_what_config_check_accepts(tmp_path: Path, monkeypatc
     monkeypatch.delenv("STREAMEVAL_JOIN__ATTRIBUTION_WINDOW")
     assert loaded(tmp_path, shown.output).join.attribution_window == 7 * 60_000
     assert json.dumps(tomllib.loads(shown.output))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "127.0.0.1:9092",
+        "[::1]:9092",
+        "b-1.x_y.aws:9098, b-2.x_y.aws:9098",
+        "SASL_SSL://a:9093",
+        "[fe80::1%eth0]:1",
+    ],
+)
+def test_brokers_are_addresses_as_the_clients_take_them(text: str) -> None:
+    assert Settings.model_validate({"kafka": {"bootstrap_servers": text}}).kafka.bootstrap_servers == text
