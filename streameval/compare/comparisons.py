@@ -180,8 +180,9 @@ class Comparisons:
         settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
         self._set_aside(partitions, late, pane, settled, over=over)
         if not over:
-            came = pane + 1 + self._join.attribution_window // self._pane
-            behind = versions_behind(partitions, self._catalog.series, self._pane, came, settled)
+            window, series = self._join.attribution_window, self._catalog.series
+            came = pane + 1 + window // self._pane
+            behind = versions_behind(partitions, series, self._pane, window, came, settled)
         for version, one in behind.items():
             self._board.retract(one.since + 1, until, version)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too

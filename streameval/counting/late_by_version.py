@@ -1,32 +1,23 @@
-"""Which versions lag: of those, many more clicks come after their labels were due, or many more impressions come late, than
-of the other versions of their model that served in the same hours.
-
-A client, a host or a log shipper that lags is most often one that came with a version. Among all events those of a canary
-are few (see `late_labels`), but its labels are due without its clicks, and look like those of a model that predicts too
-much; and comparisons do not have its late impressions before nothing can correct them any more, which are often those that
-were not clicked at once. The counts are a function of the logs: an event counts at the place in its log where it came.
+"""How many events of every version come late, hour by hour: see `lagging`. The counts are a function of the logs: an event
+counts at the place in its log where it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from heapq import heappop, heappush
-from math import sqrt
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.counting.join_panes import MIN_CLICKS
 from streameval.counting.look_panes import LookPanes
 from streameval.events.batch import RETIRED, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER
 
-_UNUSUAL = 0.2  # see `late_labels`
-_FEWEST = 10  # late events of a version: with fewer it is not known to lag
-_SURE = 3.0  # standard deviations of their number
 _CELLS, _NEAR = 5, 32  # of an entry of `_tally`; entries that are looked through before there is another one
 
 
@@ -48,7 +39,7 @@ class Share(NamedTuple):
         return Share(events, late, first, first_late, waited)
 
 
-_NONE = Share()
+NONE_SHOWN = Share()
 _Key = tuple[int, int]  # code of the series, hour
 
 
@@ -74,7 +65,7 @@ class LateByVersion:
         """Moves on to what came before the pane `until`; drops hours before `settled`: nothing can correct them any more."""
         while self._due and self._due[0] < until:
             for key, share in self._coming.pop(heappop(self._due)).items():
-                self.hours[key] = self.hours.get(key, _NONE).plus(share)
+                self.hours[key] = self.hours.get(key, NONE_SHOWN).plus(share)
         for old in [key for key in self.hours if key[1] < settled]:
             del self.hours[old]
 
@@ -113,7 +104,7 @@ class LateByVersion:
             row, key = self._coming[pane], (code, hour // HOUR)
             waited = max(pane * self._pane - hour, 0) * n
             one = Share(0, n, first_late=first, waited=waited) if late else Share(n, first=first)
-            row[key] = row.get(key, _NONE).plus(one)
+            row[key] = row.get(key, NONE_SHOWN).plus(one)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -148,64 +139,20 @@ def _tally(
     return n
 
 
-def lagging_versions(
-    parts: Sequence[LateByVersion], series: Sequence[Series], now: int, *, are_missing: bool
-) -> dict[Series, Share]:
-    """Those of all partitions together that lag at event time `now` (ms), with their events in the hours in which they do.
+ByHour = dict[int, Share]  # of a version
 
-    `series`: by code. `are_missing`: late events stay missing for as long as they are known here, so a version lags as long
-    as it did in all its hours together; or else until late events of its hours have had twice the time that they took.
-    """
-    hours: dict[Series, dict[int, Share]] = {}
+
+def by_version(parts: Iterable[LateByVersion], series: Sequence[Series]) -> dict[Series, ByHour]:
+    """What all partitions together have counted, in order of the names. `series`: by code."""
+    out: dict[Series, ByHour] = {}
     for part in parts:
         for (code, hour), share in part.hours.items():
             if series[code] != RETIRED:
-                mine = hours.setdefault(series[code], {})
-                mine[hour] = mine.get(hour, _NONE).plus(share)
-    found = {}
-    for one, mine in sorted(hours.items()):
-        others = [row for other, row in hours.items() if other.model == one.model and other != one]
-        lags = _lags(mine, others, now, are_missing) if others else []
-        if lags:
-            found[one] = _sum(mine[hour] for hour in lags)
-    return found
+                mine = out.setdefault(series[code], {})
+                mine[hour] = mine.get(hour, NONE_SHOWN).plus(share)
+    return dict(sorted(out.items()))
 
 
-def _lags(mine: Mapping[int, Share], others: Sequence[Mapping[int, Share]], now: int, are_missing: bool) -> list[int]:
-    """The hours in which a version lags."""
-    if _sum(mine.values()).late < _FEWEST:
-        return []
-    usual = {hour: _usual(others, hour, share.first) for hour, share in mine.items()}
-    whole = _exceed((mine[hour], usual[hour]) for hour in mine)
-    found = [hour for hour, share in mine.items() if (whole and share.late) or _exceed([(share, usual[hour])])]
-    if whole and are_missing:
-        return found
-    return [hour for hour in found if now < hour * HOUR + 2 * mine[hour].waited // mine[hour].late]
-
-
-def _exceed(hours: Iterable[tuple[Share, float]]) -> bool:
-    """Whether many more are late than the usual share of each hour."""
-    late, most, variance = 0, 0.0, 0.0
-    for share, usual in hours:
-        late += share.late
-        most += (_UNUSUAL + usual) * share.events
-        variance += usual * (1.0 - usual) * share.events
-    return late >= _FEWEST and late > most + _SURE * sqrt(variance)
-
-
-def _usual(others: Sequence[Mapping[int, Share]], hour: int, first: int) -> float:
-    """Which share of the others' events of an hour comes late; of earlier hours, if they began to serve after `first`.
-
-    For what was shown later has had less time to come late. 1: not known.
-    """
-    before, now = (_sum(row.get(one, _NONE) for row in others) for one in (hour - 1, hour))
-    if now.events < MIN_CLICKS or (before.events < MIN_CLICKS and now.first > first):
-        now = _sum(share for row in others for one, share in row.items() if one < hour)
-    return min(now.late / now.events, 1.0) if now.events >= MIN_CLICKS else 1.0
-
-
-def _sum(shares: Iterable[Share]) -> Share:
-    out = _NONE
-    for share in shares:
-        out = out.plus(share)
-    return out
+def total(shares: Iterable[Share]) -> Share:
+    """All together."""
+    return reduce(Share.plus, shares, NONE_SHOWN)

@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from streameval.counting.late_by_version import LateByVersion, Share, lagging_versions
+from streameval.counting.lagging import lagging_by_clicks, lagging_by_impressions
+from streameval.counting.late_by_version import LateByVersion, Share, by_version
 from streameval.events.batch import RETIRED, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER
@@ -17,7 +18,7 @@ V1, V2, OTHER = Series("ctr", "v1", "logged"), Series("ctr", "v2", "logged"), Se
 SERIES = [V1, V2, OTHER]
 Event = tuple[int, int, bool, int]  # of an impression shown when, when it came, whether late, series
 
-LAG = 3 * HOUR
+LAG, WINDOW = 3 * HOUR, HOUR // 2
 
 
 def events(
@@ -48,10 +49,26 @@ def parts_of(given: list[Event], size: int = 100_000, partitions: int = 1) -> li
     return parts
 
 
-def found(parts: list[LateByVersion], hours: float, are_missing: bool = False, settled: int = 0) -> dict[Series, Share]:
+def advanced(parts: list[LateByVersion], hours: float, settled: int = 0) -> list[LateByVersion]:
     for part in parts:
         part.advance(int(hours * 60), settled)
-    return lagging_versions(parts, SERIES, int(hours * HOUR), are_missing=are_missing)
+    return parts
+
+
+def of_impressions(parts: list[LateByVersion], hours: float) -> dict[Series, Share]:
+    return lagging_by_impressions(by_version(advanced(parts, hours), SERIES), int(hours * HOUR))
+
+
+class Clicks:
+    """Of clicks, and impressions in time, of which every second one was clicked."""
+
+    def __init__(self, given: list[Event], size: int = 100_000, partitions: int = 1) -> None:
+        self.parts = parts_of(given, size, partitions)
+        self.shown = parts_of([(ts, ts, False, code) for ts, _, _, code in given for _ in range(2)], size)
+
+    def lagging(self, hours: float) -> dict[Series, Share]:
+        clicks, shown = (by_version(advanced(parts, hours), SERIES) for parts in (self.parts, self.shown))
+        return lagging_by_clicks(clicks, shown, int(hours * HOUR), WINDOW)
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
@@ -77,43 +94,65 @@ def test_counts_are_of_what_came_before_a_pane_however_the_log_is_cut(size: int,
             for key, share in part.hours.items():
                 together[key] = together.get(key, Share()).plus(share)
         assert together == truth
-    assert found(parts, 7, settled=2).keys() == {V2}
-    assert min(hour for _, hour in parts[0].hours) == 2
+    assert min(hour for _, hour in advanced(parts, 12, settled=2)[0].hours) == 2
 
 
 @pytest.mark.parametrize(("n", "first", "last"), [(1_500, 5, 13), (20_000, 4, 7 + 7)])
-def test_a_version_lags_until_its_late_events_have_had_twice_their_time(n: int, first: int, last: int) -> None:
-    parts = parts_of(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n))
-    assert not found(parts, 2.9), "nothing of it has come yet"
-    known = [hours for hours in range(4, 20) if found(parts, hours)]
+def test_a_version_lags_until_its_late_clicks_have_had_twice_their_time(n: int, first: int, last: int) -> None:
+    clicks = Clicks(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n))
+    assert not clicks.lagging(2.9), "nothing of it has come yet"
+    known = [hours for hours in range(4, 20) if clicks.lagging(hours)]
     assert known == list(range(first, last + 1))  # those of hour 7 take three hours and a half from its start
-    (only,) = found(parts_of(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n)), 12).items()
+    (only,) = Clicks(events(2, {0: 0.1, 1: 0.8, 2: 0.1}, n)).lagging(12).items()
     assert only[0] == V2
     assert 4 * HOUR < only[1].first_late < 8 * HOUR
+
+
+@pytest.mark.parametrize("every", [20, 60, 100, 240])  # minutes
+@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("began", [0, 150, 230])  # minutes
+def test_clicks_that_come_in_batches_lag_from_the_first_batch_on_until_they_come_in_time(
+    every: int, share: float, began: int
+) -> None:
+    luck, given = Random(every + began), []
+    for _ in range(40_000):
+        ts = luck.randrange(24 * HOUR)
+        code = int(ts >= began * PANE and luck.random() < 0.1)
+        batched = code == 1 and ts < 16 * HOUR and luck.random() < share
+        comes = max(ts, (ts // (every * PANE) + 1) * every * PANE - 1) if batched else ts + luck.randrange(10 * PANE)
+        given.append((ts, comes, comes > ts + WINDOW, code))
+    clicks = Clicks(sorted(given, key=lambda event: event[1]))
+    known = [quarter / 4 for quarter in range(4, 24 * 4) if clicks.lagging(quarter / 4)]
+    if every == 20:
+        assert not known
+        return
+    first = (began // every + 1) * every / 60 + 1.5
+    if every == 240 and began == 230:
+        first += 4  # the first batch has not ten late clicks
+    assert set(known) >= {quarter / 4 for quarter in range(int(first * 4) + 1, 16 * 4)}, "and not between batches"
+    assert 16 < max(known) < 16 + 2 * every / 60 + 4, "until they were seen to come in time"
 
 
 def test_what_stays_missing_counts_as_long_as_it_is_much_of_all() -> None:
     short = events(3, {1: 1.0}, 4_000, 0, 2 * HOUR, HOUR // 4)
     then = events(4, {}, 40_000, 2 * HOUR, 20 * HOUR)
-    assert found(parts_of(short), 20, are_missing=True).keys() == {V2}
-    assert not found(parts_of(short), 20)
+    assert of_impressions(parts_of(short), 20).keys() == {V2}
+    assert not Clicks(short).lagging(20)
     parts = parts_of(sorted([*short, *then], key=lambda event: event[1]))
-    assert [hours for hours in range(1, 20) if found(parts, hours, are_missing=True)] == [
-        *range(1, 10)
-    ]  # of 1,000, 200
+    assert [hours for hours in range(1, 20) if of_impressions(parts, hours)] == [*range(1, 10)]  # of 1,000, 200
 
 
 def test_a_version_that_begins_to_lag_is_found_though_it_was_in_time_for_long() -> None:
     before, now = events(5, {}, 100_000, 0, 20 * HOUR), events(6, {1: 0.9}, 20_000, 20 * HOUR, 24 * HOUR)
-    assert found(parts_of([*before, *now]), 23.9).keys() == {V2}
+    assert Clicks([*before, *now]).lagging(23.9).keys() == {V2}
 
 
 @pytest.mark.parametrize("shares", [{}, {0: 0.02, 1: 0.15}, {0: 0.5, 1: 0.6, 2: 0.5}, {0: 1.0, 1: 1.0, 2: 1.0}])
 def test_what_comes_as_late_as_the_events_of_the_others_is_usual(shares: dict[int, float]) -> None:
-    parts = parts_of(events(7, shares, 6_000), 500, 2)
+    clicks = Clicks(events(7, shares, 6_000), 500, 2)
     for hours in range(1, 14):
-        assert not found(parts, hours)
-        assert not found(parts, hours, are_missing=True)
+        assert not clicks.lagging(hours)
+        assert not of_impressions(clicks.parts, hours)
 
 
 @pytest.mark.parametrize("minute", [1, 20, 59])
@@ -125,28 +164,25 @@ def test_the_version_that_is_replaced_does_not_lag_because_the_new_one_s_events_
         ts, late = luck.randrange(8 * HOUR), luck.random() < 0.4
         code = int(ts >= 4 * HOUR + minute * PANE)
         out.append((ts, ts + (luck.randrange(HOUR // 2, 2 * HOUR) if late else 0), late, code))
-    parts = parts_of(sorted(out, key=lambda event: event[1]))
+    clicks = Clicks(sorted(out, key=lambda event: event[1]))
     for quarters in range(4, 48):
-        assert not found(parts, quarters / 4)
-        assert not found(parts, quarters / 4, are_missing=True)
+        assert not clicks.lagging(quarters / 4)
+        assert not of_impressions(clicks.parts, quarters / 4)
 
 
 def test_a_version_alone_is_beside_no_other_and_few_say_nothing() -> None:
     alone = [(i, i + LAG, True, 0) for i in range(500)]
-    assert not found(parts_of([*alone, *((ts, ts, False, 2) for ts in range(500))]), 5)
+    assert not Clicks([*alone, *((ts, ts, False, 2) for ts in range(500))]).lagging(5)
     few = [(i, i + LAG, True, 1) for i in range(9)]
     many = [(i, i + LAG, True, 1) for i in range(10)]
     others = [(ts, ts, False, 0) for ts in range(500)]
-    assert not found(parts_of([*others, *few]), 5)
-    assert found(parts_of([*others, *many]), 5).keys() == {V2}
+    assert not Clicks([*others, *few]).lagging(5)
+    assert Clicks([*others, *many]).lagging(5).keys() == {V2}
 
 
 def test_a_code_that_is_reused_begins_anew() -> None:
-    parts = parts_of(events(9, {1: 0.8}, 4_000))
-    parts[0].advance(4 * 60, 0)
-    parts[0].clear(1)
-    assert {code for code, _ in parts[0].hours} == {0, 2}
-    assert not found(parts, 4.5), "and nothing of it is left that has not come yet"
-    parts = parts_of(events(9, {1: 0.8}, 4_000))
-    parts[0].advance(6 * 60, 0)
-    assert not lagging_versions(parts, [V1, RETIRED, OTHER], 6 * HOUR, are_missing=False)
+    (part,) = advanced(parts_of(events(9, {1: 0.8}, 4_000)), 4)
+    part.clear(1)
+    assert {code for code, _ in part.hours} == {0, 2}
+    assert V2 not in by_version(advanced([part], 4.5), SERIES), "and nothing of it is left that has not come yet"
+    assert by_version([part], [RETIRED, V2, OTHER]).keys() == {OTHER}

@@ -5,14 +5,14 @@ appeared, or `count` impressions in total since then. Its deploy began with its 
 live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
 have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
 those that are distinguished, is no deploy. Late impressions count where nothing newer is known of their version: of one whose
-log comes late, all do; stragglers of a version that is gone do not bring it back. Time is event time, so the same traffic gives
-the same deploys, whenever it is read.
+log comes late, all do; stragglers of a version that is gone do not bring it back, but such as go on from the last known ones
+without a gap tell that it never was. Time is event time, so the same traffic gives the same deploys, whenever it is read.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -37,6 +37,7 @@ class _Version:
     missed: int = 0  # impressions of its model since its last one
     newest: int = 0  # ms: start of the last pane in which it is known to have served
     told: int = 0  # ms: of the time before this, impressions in time have told whether it served
+    was: int | None = None  # ms: when it had appeared before it was found to be gone
 
 
 @dataclass(slots=True)
@@ -70,6 +71,7 @@ class Watch:
         for (model, version), n in served.items():
             by_model.setdefault(model, {})[version] = {start: n}
         for (model, version), row in late.items():
+            self._rejoin(model, version, row, end - start)
             since = self._since(model, version, end - start)
             news = {shown: n for shown, n in row.items() if shown >= since}
             if news:
@@ -140,6 +142,18 @@ class Watch:
         known = of.versions.get(version) if of is not None else None
         return 0 if known is None else max(known.newest - (RECENT - 1) * pane, known.told)
 
+    def _rejoin(self, model: str, version: str, shown: Iterable[int], pane: int) -> None:
+        """Late impressions may tell that a version was never gone: its log was stuck."""
+        of = self._models.get(model)
+        one = None if of is None else of.versions.get(version)
+        if one is None or one.was is None or one.first is not None:
+            return
+        for then in sorted(shown):
+            if one.newest + pane < one.told and one.newest < then <= one.newest + RECENT * pane:
+                one.newest = then
+        if one.newest + pane >= one.told:
+            one.first, one.was, one.live, one.missed = one.was, None, True, 0
+
     def _model(self, name: str, start: int, end: int, shown: Mapping[str, Mapping[int, int]]) -> list[Deploy]:
         """`shown`: impressions of every version by the start of their pane."""
         model = self._models.setdefault(name, _Model())
@@ -159,6 +173,7 @@ class Watch:
             if version not in serving:
                 one.missed += served
                 if one.missed >= MISSED / self._share and one.first is not None:
+                    one.was = one.first if one.live else None
                     one.first, one.total, one.of, one.live, one.told = None, 0, 0, False, end
         out = []
         recent = self._recent(model)

@@ -58,3 +58,21 @@ def test_late_impressions_count_where_nothing_newer_is_known() -> None:
     assert not watch.is_live(*V2)
     assert pane(30, 500, {6: 400, 7: 400}) == [], "v2 is gone, and this is from before"
     assert pane(31, 500, {26: 400}) == ["v2"], "and now it is back"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_version_whose_log_was_stuck_was_never_gone(again: bool) -> None:
+    """v2 stops at minute 10, or its log is stuck until minute 40; in minute 60 it is there again."""
+    watch, kinds = Watch(0.01, 1_000), []
+    for minute in range(70):
+        served = {V1: 900, V2: 100} if minute < 10 or (minute >= 40 and not again) or minute >= 60 else {V1: 900}
+        stuck = (
+            {then * MINUTE: 100 for then in range(10, 40)} if not again else {then * MINUTE: 5 for then in range(10)}
+        )
+        late = {V2: stuck} if minute == 40 else {}
+        kinds += [
+            (d.version, d.kind, d.at // MINUTE)
+            for d in watch.pane(minute * MINUTE, (minute + 1) * MINUTE, served, late)
+        ]
+        assert watch.is_live(*V2) == (minute < 12 or minute >= (60 if again else 40))
+    assert kinds == [("v1", "deploy", 0), ("v2", "deploy", 0), *([("v2", "rollback", 60)] if again else [])]
