@@ -23,7 +23,7 @@ TEXT = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "streameval" / "server" / "page" / "metrics.js").read_text(encoding="utf-8")
 # a reason for an undefined metric, a comparison without a verdict or an estimate without a value looks like this
 A_REASON = re.compile(r"(?:no|not|too|does_not|click_delays)_[a-z_]+")
-NO_REASONS = {"not_worse", "not_read", "not_before", "not_after", *FAILURES, *REASONS}
+NO_REASONS = {"not_worse", "not_read", "not_before", "not_after", "too_long", *FAILURES, *REASONS}
 
 
 def rows() -> list[tuple[str, str, str]]:

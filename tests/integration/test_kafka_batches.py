@@ -15,7 +15,7 @@ from tests.sources.conformance import Collected
 
 pytestmark = pytest.mark.kafka
 PATIENCE = 180.0  # seconds, on a slow machine
-CODECS = ("none", "gzip", "lz4", "zstd")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def write_mixture(lab: Any, codec: str, impressions: Any, clicks: Any) -> int:

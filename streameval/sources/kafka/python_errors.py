@@ -27,11 +27,12 @@ NOT_A_MEMBER = (
 
 def refused(error: Exception, settings: Kafka) -> SourceError:
     """Returns the error to raise for a hopeless one, with its fix."""
+    if isinstance(error, kafka_errors.UnsupportedCodecError):  # its library came with ours, and is gone
+        return SourceError(f'kafka: {error}; install the locked packages again, or set kafka.client = "confluent"')
     return SourceError(
         f'kafka at {settings.bootstrap_servers}, group "{settings.group_id}": '
         f"{redacted(error, settings.client_options)}; check the access rights of the topics and the group, "
-        "that no other process has its group_instance_id, kafka.client_options, and the topics' compression "
-        "(snappy needs the python-snappy package)"
+        "that no other process has its group_instance_id, and kafka.client_options"
     )
 
 

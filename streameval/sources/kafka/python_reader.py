@@ -1,8 +1,7 @@
 """The kafka-python client: pure Python, 0.6 us of processor time a small message in whole record batches
 (see `python_batches`), 6.6 one by one; with crc32c.
 
-Only its public interface is used, except in `python_client` and `python_batches`. Topics compressed with snappy need the
-python-snappy package; gzip, lz4 and zstd need nothing more.
+Only its public interface is used, except in `python_client` and `python_batches`.
 """
 
 from __future__ import annotations
