@@ -70,7 +70,11 @@ def _lags(mine: ByHour, others: Sequence[ByHour]) -> tuple[list[int], bool]:
         return [], False
     usual = {hour: _usual(others, hour, share.first) for hour, share in mine.items()}
     whole = _exceed((mine[hour], usual[hour]) for hour in mine)
-    found = [hour for hour, share in mine.items() if (whole and share.late) or _exceed([(share, usual[hour])])]
+    found = [
+        hour
+        for hour, share in mine.items()
+        if _exceed([(share, usual[hour])]) or (whole and share.late > (_UNUSUAL + usual[hour]) * share.events)
+    ]
     return sorted(found), whole
 
 

@@ -109,7 +109,7 @@ def test_a_version_lags_until_its_late_clicks_have_had_twice_their_time(n: int, 
 
 
 @pytest.mark.parametrize("every", [20, 60, 100, 240])  # minutes
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("share", [0.7, 1.0])
 @pytest.mark.parametrize("began", [0, 150, 230])  # minutes
 def test_clicks_that_come_in_batches_lag_from_the_first_batch_on_until_they_come_in_time(
     every: int, share: float, began: int
@@ -131,6 +131,21 @@ def test_clicks_that_come_in_batches_lag_from_the_first_batch_on_until_they_come
         first += 4  # the first batch has not ten late clicks
     assert set(known) >= {quarter / 4 for quarter in range(int(first * 4) + 1, 16 * 4)}, "and not between batches"
     assert 16 < max(known) < 16 + 2 * every / 60 + 4, "until they were seen to come in time"
+
+
+@pytest.mark.parametrize("rate", [30, 2_000])
+def test_a_version_that_lagged_for_long_is_free_soon_after_though_some_of_its_clicks_are_late_as_ever(
+    rate: int,
+) -> None:
+    luck, given = Random(rate), []
+    for i in range(rate * 24):
+        ts, code = luck.randrange(24 * HOUR), int(i % 3 == 0)
+        lags = code == 1 and ts < 6 * HOUR
+        comes = ts + LAG if lags else ts + luck.randrange(2 * WINDOW) if luck.random() < 0.1 else ts
+        given.append((ts, comes, comes > ts + WINDOW, code))
+    clicks = Clicks(sorted(given, key=lambda event: event[1]))
+    known = [hour for hour in range(2, 24) if clicks.lagging(hour)]
+    assert set(range(5 if rate > 100 else 7, 9)) <= set(known) <= set(range(3, 16))  # beside others whose clicks are known
 
 
 def test_what_stays_missing_counts_as_long_as_it_is_much_of_all() -> None:
