@@ -89,6 +89,7 @@ class Counted:
         """Forgets a series, so that its code can be reused."""
         self.ledger.clear(code)
         self.gauc.clear(code)
+        self.arrivals.clear(code)
         self.late_clicks.clear(code)
         self.late_impressions.clear(code)
 

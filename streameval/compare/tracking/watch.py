@@ -1,9 +1,9 @@
 """Detects deploys from the traffic itself, by counts of served impressions per pane.
 
 A version of a model is *live* once it has served `share` of the model's impressions, of the recent ones or of all since it
-appeared, or `count` impressions in total since then. Its deploy began with its first impression, and replaces the live version that serves most. A
-live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of them would
-have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
+appeared, or `count` impressions in total since then. Its deploy began with its first impression, and replaces the live version
+that serves most. A live version is *gone* when its model has served so many impressions without it that, at `share`, twenty of
+them would have been its own. If a version comes back after it was gone, that is a deploy again: a roll-back. `__other__`, the versions beyond
 those that are distinguished, is no deploy. Late impressions count where nothing newer is known of their version: of one whose
 log comes late, all do; stragglers of a version that is gone do not bring it back, but such as go on from the last known ones
 without a gap tell that it never was. Time is event time, so the same traffic gives the same deploys, whenever it is read.
