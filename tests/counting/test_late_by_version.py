@@ -145,7 +145,8 @@ def test_a_version_that_lagged_for_long_is_free_soon_after_though_some_of_its_cl
         given.append((ts, comes, comes > ts + WINDOW, code))
     clicks = Clicks(sorted(given, key=lambda event: event[1]))
     known = [hour for hour in range(2, 24) if clicks.lagging(hour)]
-    assert set(range(5 if rate > 100 else 7, 9)) <= set(known) <= set(range(3, 16))  # beside others whose clicks are known
+    # beside others whose clicks are known
+    assert set(range(5 if rate > 100 else 7, 9)) <= set(known) <= set(range(3, 16))
 
 
 def test_what_stays_missing_counts_as_long_as_it_is_much_of_all() -> None:
