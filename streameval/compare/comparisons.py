@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from streameval.compare.announce import Announcements
-from streameval.compare.behind import Behind, versions_behind
+from streameval.compare.behind import Behind, VersionsBehind
 from streameval.compare.counted import Counted
 from streameval.compare.evidence.evidence import Weighed
 from streameval.compare.evidence.ratio import Ints
@@ -89,7 +89,7 @@ class Comparisons:
         )
         self._board = Board(rule, limits, pane, self._shape)
         self._strata = Strata(pane, join.correction_horizon)
-        self._silence = Silence()
+        self._silence, self._behind = Silence(), VersionsBehind(pane, join.attribution_window)
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
         self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges, self._board.aside)
         self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
@@ -180,9 +180,8 @@ class Comparisons:
         settled = (pane + 1 - -(-self._join.correction_horizon // self._pane)) * self._pane // HOUR
         self._set_aside(partitions, late, pane, settled, over=over)
         if not over:
-            window, series = self._join.attribution_window, self._catalog.series
-            came = pane + 1 + window // self._pane
-            behind = versions_behind(partitions, series, self._pane, window, came, settled)
+            came = pane + 1 + self._join.attribution_window // self._pane
+            behind = self._behind.judge(partitions, self._catalog.series, came, settled)
         for version, one in behind.items():
             self._board.retract(one.since + 1, until, version)
         if resumed is not None:  # clicks of impressions just before the stretch may have been delayed, too

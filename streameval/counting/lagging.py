@@ -66,7 +66,7 @@ def _compared(hours: Mapping[Series, ByHour]) -> Iterable[tuple[Series, Sequence
 
 def _lags(mine: ByHour, others: Sequence[ByHour]) -> tuple[list[int], bool]:
     """The hours in which a version lags, in order; and whether it does in all of its hours together."""
-    if total(mine.values()).late < _FEWEST:
+    if all(share.late <= _UNUSUAL * share.events for share in mine.values()) or total(mine.values()).late < _FEWEST:
         return [], False
     usual = {hour: _usual(others, hour, share.first) for hour, share in mine.items()}
     whole = _exceed((mine[hour], usual[hour]) for hour in mine)

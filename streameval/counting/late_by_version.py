@@ -51,6 +51,8 @@ class LateByVersion:
         self._pane, self._looks = pane, LookPanes(pane)
         self._coming: dict[int, dict[_Key, Share]] = {}  # by the pane in which they came (see `LookPanes.of`)
         self._due: list[int] = []  # those panes, a heap
+        self._settled = 0
+        self.cleared = 0  # how often a series was forgotten
         self.hours: dict[_Key, Share] = {}
 
     def count(self, shown: NDArray[np.int64], came: NDArray[np.int64], series: NDArray[np.int32]) -> None:
@@ -61,16 +63,24 @@ class LateByVersion:
         """Tells those of the events that are late."""
         self._add(shown, came, series, late=True)
 
-    def advance(self, until: int, settled: int) -> None:
-        """Moves on to what came before the pane `until`; drops hours before `settled`: nothing can correct them any more."""
+    def advance(self, until: int, settled: int) -> list[tuple[_Key, Share]]:
+        """Moves on to what came before the pane `until`, and returns it; drops hours before `settled`: nothing can correct
+        them any more.
+        """
+        gains = []
         while self._due and self._due[0] < until:
             for key, share in self._coming.pop(heappop(self._due)).items():
                 self.hours[key] = self.hours.get(key, NONE_SHOWN).plus(share)
-        for old in [key for key in self.hours if key[1] < settled]:
-            del self.hours[old]
+                gains.append((key, share))
+        if settled > self._settled:
+            self._settled = settled
+            for old in [key for key in self.hours if key[1] < settled]:
+                del self.hours[old]
+        return gains
 
     def clear(self, code: int) -> None:
         """Forgets a series, so that its code can be reused."""
+        self.cleared += 1
         for row in (self.hours, *self._coming.values()):
             for key in [key for key in row if key[0] == code]:
                 del row[key]
@@ -142,15 +152,34 @@ def _tally(
 ByHour = dict[int, Share]  # of a version
 
 
-def by_version(parts: Iterable[LateByVersion], series: Sequence[Series]) -> dict[Series, ByHour]:
-    """What all partitions together have counted, in order of the names. `series`: by code."""
-    out: dict[Series, ByHour] = {}
-    for part in parts:
-        for (code, hour), share in part.hours.items():
-            if series[code] != RETIRED:
-                mine = out.setdefault(series[code], {})
-                mine[hour] = mine.get(hour, NONE_SHOWN).plus(share)
-    return dict(sorted(out.items()))
+class LateOfAll:
+    """What the partitions of a process have counted together, kept from one look to the next."""
+
+    def __init__(self) -> None:
+        self._of: list[tuple[LateByVersion, int]] = []  # those of which it is the sum, and how often each was cleared
+        self._hours: dict[Series, ByHour] = {}
+
+    def advance(
+        self, parts: Sequence[LateByVersion], series: Sequence[Series], until: int, settled: int
+    ) -> dict[Series, ByHour]:
+        """Advances all of them, and returns the sums in order of the names. `series`: by code."""
+        gains = [gain for part in parts for gain in part.advance(until, settled)]
+        of = [(part, part.cleared) for part in parts]
+        if of != self._of:
+            self._of, self._hours = of, {}
+            gains = [gain for part in parts for gain in part.hours.items()]
+        for (code, hour), share in gains:
+            mine = self._hours.setdefault(series[code], {})
+            mine[hour] = mine.get(hour, NONE_SHOWN).plus(share)
+        out = {}
+        for one in sorted(self._hours.keys() - {RETIRED}):
+            row = self._hours[one]
+            for old in [hour for hour in row if hour < settled]:
+                del row[old]
+            if row:
+                out[one] = row
+        self._hours = out
+        return out
 
 
 def total(shares: Iterable[Share]) -> Share:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streameval.counting.lagging import lagging_by_clicks, lagging_by_impressions
-from streameval.counting.late_by_version import LateByVersion, Share, by_version
+from streameval.counting.late_by_version import ByHour, LateByVersion, LateOfAll, Share
 from streameval.events.batch import RETIRED, Series
 from streameval.events.durations import HOUR
 from streameval.join.policy import FOREVER
@@ -49,14 +49,12 @@ def parts_of(given: list[Event], size: int = 100_000, partitions: int = 1) -> li
     return parts
 
 
-def advanced(parts: list[LateByVersion], hours: float, settled: int = 0) -> list[LateByVersion]:
-    for part in parts:
-        part.advance(int(hours * 60), settled)
-    return parts
+def sums(parts: list[LateByVersion], hours: float, settled: int = 0) -> dict[Series, ByHour]:
+    return LateOfAll().advance(parts, SERIES, int(hours * 60), settled)
 
 
 def of_impressions(parts: list[LateByVersion], hours: float) -> dict[Series, Share]:
-    return lagging_by_impressions(by_version(advanced(parts, hours), SERIES), int(hours * HOUR))
+    return lagging_by_impressions(sums(parts, hours), int(hours * HOUR))
 
 
 class Clicks:
@@ -67,7 +65,7 @@ class Clicks:
         self.shown = parts_of([(ts, ts, False, code) for ts, _, _, code in given for _ in range(2)], size)
 
     def lagging(self, hours: float) -> dict[Series, Share]:
-        clicks, shown = (by_version(advanced(parts, hours), SERIES) for parts in (self.parts, self.shown))
+        clicks, shown = (sums(parts, hours) for parts in (self.parts, self.shown))
         return lagging_by_clicks(clicks, shown, int(hours * HOUR), WINDOW)
 
 
@@ -94,7 +92,8 @@ def test_counts_are_of_what_came_before_a_pane_however_the_log_is_cut(size: int,
             for key, share in part.hours.items():
                 together[key] = together.get(key, Share()).plus(share)
         assert together == truth
-    assert min(hour for _, hour in advanced(parts, 12, settled=2)[0].hours) == 2
+    assert min(hour for row in sums(parts, 12, settled=2).values() for hour in row) == 2
+    assert min(hour for _, hour in parts[0].hours) == 2
 
 
 @pytest.mark.parametrize(("n", "first", "last"), [(1_500, 5, 13), (20_000, 4, 7 + 7)])
@@ -197,8 +196,27 @@ def test_a_version_alone_is_beside_no_other_and_few_say_nothing() -> None:
 
 
 def test_a_code_that_is_reused_begins_anew() -> None:
-    (part,) = advanced(parts_of(events(9, {1: 0.8}, 4_000)), 4)
+    (part,) = parts_of(events(9, {1: 0.8}, 4_000))
+    sums([part], 4)
     part.clear(1)
     assert {code for code, _ in part.hours} == {0, 2}
-    assert V2 not in by_version(advanced([part], 4.5), SERIES), "and nothing of it is left that has not come yet"
-    assert by_version([part], [RETIRED, V2, OTHER]).keys() == {OTHER}
+    assert V2 not in sums([part], 4.5), "and nothing of it is left that has not come yet"
+    assert LateOfAll().advance([part], [RETIRED, V2, OTHER], 270, 0).keys() == {OTHER}
+
+
+@pytest.mark.parametrize("looks", [1, 7, 50])
+def test_what_is_kept_between_looks_is_what_the_partitions_count(looks: int) -> None:
+    given, kept, luck = events(looks, {0: 0.02, 1: 0.6, 2: 0.1}, 3_000), LateOfAll(), Random(looks)
+    parts = parts_of(given, partitions=3)
+    for look in range(1, looks + 1):
+        until, settled = look * 12 * 60 // looks, look * 5 // looks
+        if luck.random() < 0.2:
+            parts.pop(luck.randrange(len(parts)))
+        if luck.random() < 0.2:
+            parts.insert(luck.randrange(len(parts) + 1), *parts_of(events(look, {1: 0.4}, 500)))
+        if luck.random() < 0.2:
+            luck.choice(parts).clear(luck.randrange(3))
+        found = kept.advance(parts, SERIES, until, settled)
+        assert found == LateOfAll().advance(parts, SERIES, until, settled)
+        assert list(found) == sorted(found)
+        assert found or not settled

@@ -29,6 +29,8 @@ class SplitSums:
         self._arms, self._floor = (baseline, candidate), 0 if weighed else floor
         self._starts: list[int] = [BEFORE_ALL]
         self._rows: dict[int, Ints] = {}  # by segment: int64[2, width of a row of the ledger]
+        self._both = set[int]()  # the segments in which both served: those that count
+        self._whole = np.zeros((2, WIDTH), np.int64)  # sum of their rows
         # (by user, spread, by item) of each segment, and of the windows; cached until they change
         self._strata: dict[int, tuple[StrataSums, Reals, StrataSums]] = {}
         self._made: tuple[StrataSums, Reals, StrataSums] | None = None
@@ -39,7 +41,14 @@ class SplitSums:
         if key[1] is not None or key[0] not in self._arms:
             return
         rows = self._rows.setdefault(segment, np.zeros((2, WIDTH), np.int64))
+        if segment in self._both:
+            self._whole -= rows
         rows[self._arms.index(key[0])] += row[:WIDTH]
+        if (rows[:, cells.N : SCALARS : SERIES_CELLS].sum(axis=1) > 0).all():
+            self._both.add(segment)
+            self._whole += rows
+        else:
+            self._both.discard(segment)
         self._strata.pop(segment, None)
         self._made = self._clicks = None
 
@@ -81,7 +90,7 @@ class SplitSums:
         2]).
         """
         if self._clicks is None:
-            some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
+            some = sorted(self._both)
             since = np.zeros((len(some) + 1, 3, 2), np.int64)  # of a segment and all later ones
             for i, s in enumerate(some):
                 rows = self._rows[s]
@@ -97,7 +106,7 @@ class SplitSums:
         """Returns strata by user, spreads, and strata by item for every window; [1, J, ...]."""
         if self._made is not None:
             return self._made
-        some = sorted(s for s, rows in self._rows.items() if self._counts(rows))
+        some = sorted(self._both)
         for s in some:
             if s not in self._strata:
                 users, items = (_arms(self._rows[s], part) for part in (slice(0, SCALARS), slice(ITEMS, None)))
@@ -128,11 +137,7 @@ class SplitSums:
 
     def arms(self) -> Ints:
         """Returns the sums of the arms over the hours in which both served, int64[2, G, 8]."""
-        out = np.zeros((2, BLOCKS, SERIES_CELLS), np.int64)
-        for rows in self._rows.values():
-            if self._counts(rows):
-                out += _arms(rows, slice(0, SCALARS))
-        return out
+        return _arms(self._whole, slice(0, SCALARS)).copy()
 
     def gauc(self) -> tuple[float | None, float | None]:
         """See `ComparisonSums`: only pairs have it."""
@@ -140,25 +145,12 @@ class SplitSums:
 
     def blocks(self) -> int:
         """See `ComparisonSums`: of the arm with fewer."""
-        some = [rows[:, cells.N : SCALARS : SERIES_CELLS] > 0 for rows in self._rows.values() if self._counts(rows)]
-        return int(np.any(some, axis=0).sum(axis=1).min()) if some else 0
+        return int((self._whole[:, cells.N : SCALARS : SERIES_CELLS] > 0).sum(axis=1).min())
 
     def clustered_by(self) -> str:
         """See `ComparisonSums`."""
-        by_item = sum(
-            (
-                _arms(rows, slice(ITEMS, None))[:, :, cells.N].sum(axis=0)
-                for rows in self._rows.values()
-                if self._counts(rows)
-            ),
-            np.zeros(BLOCKS, np.int64),
-        )
-        return shared_by(by_item, int(self.arms()[:, :, cells.N].sum()))
-
-    @staticmethod
-    def _counts(rows: Ints) -> bool:
-        """Whether both served in this hour."""
-        return bool((rows[:, cells.N : SCALARS : SERIES_CELLS].sum(axis=1) > 0).all())
+        by_item = _arms(self._whole, slice(ITEMS, None))[:, :, cells.N].sum(axis=0)
+        return shared_by(by_item, self.impressions())
 
 
 def _arms(rows: Ints, part: slice) -> Ints:
