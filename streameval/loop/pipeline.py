@@ -168,7 +168,8 @@ class Pipeline:
         health, silent = self._health.judge(self._joined(parts), end, read)
         if complete:
             self._comparisons.advance(self._counted())
-        reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, [*self._missing(), *silent]))}
+        doubtful = [*self._missing(), *silent]
+        reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, doubtful))}
         results = self._evaluator.results(parts, reasons)
         panes, sketches = {}, None
         if with_history:
@@ -208,6 +209,7 @@ class Pipeline:
             deploys=self._comparisons.deploys,
             comparisons=self._comparisons.readings(self._counted(), self._users.columns),
             roles=self._comparisons.roles(self._counted()),
+            doubtful=tuple((first * self._pane, last * self._pane, why) for first, last, why in doubtful),
             auctions=self._evaluator.auctions(parts, self.settings.auction),
         )
 

@@ -200,6 +200,9 @@ class Snapshot:
     deploys: tuple[Deploy, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     roles: Mapping[Series, Role] = field(default_factory=dict)  # what every series is there for
+    doubtful: tuple[
+        tuple[int, int, str], ...
+    ] = ()  # [start, end) of event time, ms, whose labels are not right, and why
     auctions: tuple[WindowAuctions, ...] = ()
     whole: bool = False  # every partition of this process is assigned and restored, and has had events
     receivers: tuple[ReceiverState, ...] = ()  # of notifications

@@ -773,6 +773,10 @@ def test_a_gap_makes_its_windows_unreliable_until_they_are_past_it_also_after_a_
     assert seen[-1] is None
     (whole,) = [r for r in readers_see(pipeline).results if r.window == "all" and r.series.source == "logged"]
     assert whole.reliable_reason == why
+    ((start, end, said),) = readers_see(pipeline).doubtful
+    assert said == why
+    assert start <= 1_760_000_600_000
+    assert end >= 1_760_000_900_000, "for what is served from the history"
 
 
 def test_partitions_that_begin_empty_are_one_line_of_information(tmp_path: Path, caplog: Any) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from streameval.results.lines import Busy, NotKept, TooMuch
+from streameval.results.snapshot import Snapshot
 from streameval.server.api.answers import parse_time, rfc3339
 from streameval.server.api.queries import OneResultQuery, PastQuery, ResultsQuery
 from streameval.server.api.selection import matching_series, one_series, one_slice, parse_slice
@@ -34,8 +36,8 @@ def refusals() -> Iterator[None]:
         raise Problem(503, "the history cannot be read now; the server's log says why") from error
 
 
-def past_results(history: HistoryReader | None, query: ResultsQuery) -> RangeResults:
-    """The results of a past range that the query asks for, its limit applied."""
+def past_results(history: HistoryReader | None, query: ResultsQuery, snapshot: Snapshot) -> RangeResults:
+    """The results of a past range that the query asks for, its limit applied; `snapshot`: see `_marked`."""
     there = _asked(history, query, query.window)
     start, end = _ends(query)
     with refusals():
@@ -47,10 +49,10 @@ def past_results(history: HistoryReader | None, query: ResultsQuery) -> RangeRes
             slices = [(dimension, name) for name in values[dimension] if value in (None, name)]
         elif query.slice is not None:
             slices = [None]
-        return there.range(series, start, end, slices, query.limit, scores=False)
+        return _marked(there.range(series, start, end, slices, query.limit, scores=False), snapshot)
 
 
-def past_result(history: HistoryReader | None, query: OneResultQuery) -> RangeResults:
+def past_result(history: HistoryReader | None, query: OneResultQuery, snapshot: Snapshot) -> RangeResults:
     """The one result of a past range; 404 when there is nothing in it."""
     there = _asked(history, query, query.window)
     start, end = _ends(query)
@@ -64,7 +66,7 @@ def past_result(history: HistoryReader | None, query: OneResultQuery) -> RangeRe
             f"from, to: this series has no data there; the history reaches from {rfc3339(held.first)} "
             f"to {rfc3339(held.last)}",
         )
-    return found
+    return _marked(found, snapshot)
 
 
 def covered(past: RangeResults) -> dict[str, Any]:
@@ -82,6 +84,16 @@ def covered(past: RangeResults) -> dict[str, Any]:
             "complete": c.expected > 0 and c.panes == c.expected,
         }
     }
+
+
+def _marked(found: RangeResults, snapshot: Snapshot) -> RangeResults:
+    """With the reason of the latest stretch in the range whose labels are known to be wrong."""
+    start, end = found.coverage.start, found.coverage.end
+    why = next((why for first, last, why in reversed(snapshot.doubtful) if first < end and last > start), None)
+    if why is None:
+        return found
+    results = (replace(r, reliable=False, reliable_reason=r.reliable_reason or why) for r in found.results)
+    return replace(found, results=tuple(results))
 
 
 def _asked(history: HistoryReader | None, query: PastQuery, window: str | None) -> HistoryReader:

@@ -35,7 +35,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         """Every metric of the matching series, windows and slices; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
         if query.past:
-            past = past_results(history, query)
+            past = past_results(history, query, snapshot)
             rows = [_row(snapshot, r) for r in past.results]
             body = {**covered(past), **counted(past.matched, query.limit), "results": rows}
             return answer_of_past(snapshot, body, query.table(tables.results))
@@ -52,7 +52,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         """pClick bucket tables: predicted against observed; with `from` or `to`, of a past range."""
         snapshot = publisher.latest()
         if query.past:
-            past = past_results(history, query)
+            past = past_results(history, query, snapshot)
             body = {**covered(past), **_tables(past.results, query, past.matched)}
             return answer_of_past(snapshot, body, query.table(tables.buckets))
         found = matching_results(snapshot, query)
@@ -68,7 +68,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         """The ROC curve of one series in one window, or in a past range, from its score histogram."""
         snapshot = publisher.latest()
         if query.past:
-            past = past_result(history, query)
+            past = past_result(history, query, snapshot)
             body = {**covered(past), **_roc(snapshot, past.results[0], query.max_points)}
             return answer_of_past(snapshot, body, query.table(tables.roc))
         one = _one_result(snapshot, query)
@@ -79,7 +79,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         """The scores of one series by label, in bins log-spaced in odds; counts are exact."""
         snapshot = publisher.latest()
         if query.past:
-            past = past_result(history, query)
+            past = past_result(history, query, snapshot)
             body = {**covered(past), **_scores(past.results[0], query.bins)}
             return answer_of_past(snapshot, body, query.table(tables.scores))
         result = _one_result(snapshot, query)

@@ -31,7 +31,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
         snapshot = publisher.latest()
         rows = query.table(tables.STRATA[query.rows])
         if query.past:
-            past = past_results(history, query.of_results)
+            past = past_results(history, query.of_results, snapshot)
             body = {**covered(past), **_answer(past.results, past.matched)}
             return answer_of_past(snapshot, body, rows)
         found = matching_results(snapshot, query.of_results)

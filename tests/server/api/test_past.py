@@ -111,6 +111,22 @@ def test_before_the_first_batch_the_past_is_served_from_the_file(past) -> None:
     assert (len(line["points"]), line["points"][-1]["start"]) == (300, "2024-05-01T11:59:00.000Z")
 
 
+def test_a_range_with_a_known_loss_is_not_reliable(client_of, reader) -> None:
+    lost, silent = "40 messages of impressions [0] were deleted before they were read", "no clicks for 10m"
+    doubtful = ((FIRST + HOUR, FIRST + HOUR + MINUTE, lost), (FIRST + 2 * HOUR, FIRST + 3 * HOUR, silent))
+    snapshot = replace(empty_snapshot(0.0), doubtful=doubtful)
+    client = client_of(create_app(Publisher(snapshot), Server(), version="1", history=reader))
+    for first, last, why in (
+        ("07:00", "08:00", None), ("07:00", "08:01", lost), ("08:01", "09:00", None), ("08:00", "10:00", silent),
+        ("10:00", "12:00", None),
+    ):  # fmt: skip
+        asked = f"from=2024-05-01T{first}:00Z&to=2024-05-01T{last}:00Z"
+        rows = client.get(f"/api/v1/results?{asked}").json()["results"]
+        assert {(row["reliable"], row["reliable_reason"]) for row in rows} == {(why is None, why)}
+        for route in ("buckets", "roc", "scores"):
+            assert client.get(f"/api/v1/{route}?{asked}&version=v1").status_code == 200
+
+
 def test_a_range_that_is_not_all_there_says_so(past) -> None:
     body = past.get("/api/v1/results?from=2024-05-01T11:30:30Z&to=2024-05-01T13:00:00Z&slice=none").json()
     assert body["range"]["from"] == "2024-05-01T11:30:00.000Z"
