@@ -19,7 +19,7 @@ from streameval.server.api.answers import answer, answer_of_past, parse_time, rf
 from streameval.server.api.past import refusals
 from streameval.server.api.queries import SeriesQuery
 from streameval.server.api.schemas import results as schemas
-from streameval.server.api.selection import matching_series, one_slice
+from streameval.server.api.selection import matching_series, one_slice, slice_values
 from streameval.server.api.tables import CSV
 from streameval.server.http.problems import bad_parameter, problem_responses
 from streameval.settings.units import format_duration, parse_duration
@@ -42,7 +42,7 @@ def router(publisher: Publisher, history: HistoryReader | None) -> APIRouter:
             raise bad_parameter("from", query.start, f'must not be after to = "{query.end}"')
         memory = PaneMemory(snapshot, turns)
         with refusals():
-            lines = _asked(memory if history is None else LiveHistory(memory, history), query)
+            lines = _asked(memory if history is None else LiveHistory(memory, history, slice_values(snapshot)), query)
             if history is not None:
                 return answer_of_past(snapshot, _body(snapshot, query, lines()), query.table(tables.series))
             return answer(request, snapshot, lambda: _body(snapshot, query, lines()), table=query.table(tables.series))

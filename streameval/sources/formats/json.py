@@ -140,8 +140,10 @@ def _decode_elements(value: bytes, number: int, read: Any, max_message: int, row
         rows.message.append(number)
 
 
-def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], hashed: bool, dicts: bool) -> RawEvents:
-    """Returns raw columns of decoded rows; `kinds` by row."""
+def to_raw(
+    rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], hashed: bool, dicts: bool, kernel: bool
+) -> RawEvents:
+    """Returns raw columns of decoded rows; `kinds` by row. `kernel`: it reads the features that are hashed."""
     problems = rows.problems
     n = len(rows.events)
 
@@ -168,7 +170,7 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
 
     ts, has_ts = _times(list(map(attrgetter("ts"), rows.events)), problems)
     given, slices = list(map(attrgetter("features"), rows.events)), column("slices")
-    has_features, features = _features(given, hashed, dicts, problems)
+    has_features, features = _features(given, hashed, dicts, kernel, problems)
     columns: dict[str, Any] = {}
     for field in scalars():
         if field.type == "text":
@@ -191,7 +193,7 @@ def to_raw(rows: JsonRows, kinds: NDArray[np.int8], dimensions: Sequence[str], h
 
 
 def _features(
-    given: Sequence[Any], hashed: bool, dicts: bool, problems: dict[int, Rejection]
+    given: Sequence[Any], hashed: bool, dicts: bool, kernel: bool, problems: dict[int, Rejection]
 ) -> tuple[NDArray[np.bool_], Features | None]:
     """Returns (whether each row has features, the features): objects if `dicts`, else bytes."""
     if dicts:
@@ -204,7 +206,7 @@ def _features(
         return np.fromiter(
             [f is not _NO_FEATURES and bytes(f) not in (b"", b"null") for f in texts], np.bool_, len(given)
         ), None
-    features, has, faults = scan_features.from_bytes(texts)
+    features, has, faults = scan_features.from_bytes(texts, kernel)
     for row, (reason, message) in faults.items():
         problems.setdefault(row, (reason, "" if reason == "malformed" else "features", message))
     return has, features

@@ -29,7 +29,7 @@ class WantedOfJson(NamedTuple):
     dicts: bool  # features as dicts, which only msgspec creates
     names: bool  # ids as text
     max_message: int  # bytes
-    kernel: bool  # False: everything by msgspec
+    kernel: bool  # False: everything by msgspec, without any kernel
 
 
 class JsonEvents(NamedTuple):
@@ -109,5 +109,5 @@ def _elements(
 def _slowly(values: Sequence[bytes | None], kind: NDArray[np.int8], wanted: WantedOfJson) -> JsonEvents:
     rows = slow.decode(values, wanted.dicts, wanted.max_message)
     message = np.asarray(rows.message, np.int64)
-    raw = slow.to_raw(rows, kind[message], wanted.dimensions, wanted.hashed, wanted.dicts)
+    raw = slow.to_raw(rows, kind[message], wanted.dimensions, wanted.hashed, wanted.dicts, wanted.kernel)
     return JsonEvents(raw, message, rows.element.get)

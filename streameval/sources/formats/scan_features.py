@@ -52,13 +52,22 @@ from streameval.sources.formats.json_text import (
     string_end,
 )
 
-_ABSENT = 0
+_ABSENT, _SPACE = 0, b" \t\r\n"
 Wrong = tuple[str, str]  # reason, message
 
 
-def from_bytes(texts: Sequence[bytes | msgspec.Raw]) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
-    """Returns (features of n rows, which rows have an object, problems by bad row); b"" and null are absent."""
+def from_bytes(
+    texts: Sequence[bytes | msgspec.Raw], kernel: bool = True
+) -> tuple[Features, NDArray[np.bool_], dict[int, Wrong]]:
+    """Returns (features of n rows, which rows have an object, problems by bad row); b"" and null are absent. `kernel`
+    False: without the kernel, which takes the longest to compile of all that a first batch needs.
+    """
     n = len(texts)
+    if not kernel:
+        there = np.fromiter([bytes(text).strip(_SPACE) not in (b"", b"null") for text in texts], np.bool_, n)
+        state = np.where(there, HARD, _ABSENT).astype(np.int8)
+        none = np.zeros(n, np.int64), np.empty(0, np.uint64), np.empty(0, np.float64)
+        return _with_hard(texts, np.flatnonzero(there), *none, state)
     joined = b"".join(texts)
     data = np.frombuffer(joined + PADDING, np.uint8)
     ends = np.cumsum(np.fromiter([len(memoryview(text)) for text in texts], np.int64, n))

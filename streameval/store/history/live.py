@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from streameval.events.batch import Series
 from streameval.results.lines import Line, Slice
@@ -13,8 +13,10 @@ from streameval.store.history.reader import HistoryReader
 class LiveHistory:
     """Panes in memory come from there; all others, steps and slices from the history."""
 
-    def __init__(self, memory: PaneMemory, history: HistoryReader) -> None:
+    def __init__(self, memory: PaneMemory, history: HistoryReader, counted: Mapping[str, Collection[str]]) -> None:
+        """`counted`: the values of slices that are known in memory, by dimension."""
         self._memory = memory
+        self._counted = counted
         self._history = history
         self.pane = history.pane
 
@@ -23,8 +25,9 @@ class LiveHistory:
         return list(dict.fromkeys([*self._memory.series_names(), *self._history.series_names()]))
 
     def slice_names(self) -> Mapping[str, set[str]]:
-        """Those of the history."""
-        return self._history.slice_names()
+        """The values of every dimension with panes in either; those of memory are written to the history soon."""
+        written = self._history.slice_names()
+        return {name: {*written.get(name, ()), *self._counted.get(name, ())} for name in {**written, **self._counted}}
 
     def series(
         self, metric: str, series: Sequence[Series], start: int | None, end: int | None, limit: int

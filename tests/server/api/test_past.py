@@ -248,6 +248,14 @@ def test_a_bad_step_or_slice_is_told_what_would_be_right(past, query: str, statu
     assert words in answer.json()["detail"]
 
 
+def test_a_slice_of_which_nothing_is_written_yet_has_no_points(both) -> None:
+    shown = next(r["slice"] for r in both.get("/api/v1/results").json()["results"] if r["slice"] is not None)
+    assert shown["value"] not in ("c0", "c1")
+    query = f"/api/v1/series?metric=auc&slice={shown['dimension']}:{shown['value']}"
+    assert both.get(query).json()["series"] == []
+    assert both.get(query + "x").status_code == 404
+
+
 @pytest.mark.parametrize("query", ["step=1h", "slice=country:de"])
 def test_without_panes_to_merge_a_step_is_a_conflict_that_names_the_setting(client, query: str) -> None:
     answer = client.get(f"/api/v1/series?metric=auc&{query}")

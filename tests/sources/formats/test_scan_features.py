@@ -55,6 +55,10 @@ def agree(rows: list[bytes]) -> None:
         if entries is not None:
             span = slice(int(made.indptr[i]), int(made.indptr[i + 1]))
             assert list(zip(made.index[span].tolist(), made.value[span].tolist(), strict=True)) == entries
+    again, *rest = from_bytes(rows, kernel=False)
+    assert (rest[0].tolist(), rest[1]) == (has.tolist(), wrong)
+    for before, without in ((made.indptr, again.indptr), (made.index, again.index), (made.value, again.value)):
+        assert (before.dtype, before.tobytes()) == (without.dtype, without.tobytes())
 
 
 @settings(max_examples=300, deadline=None)
