@@ -153,7 +153,10 @@ class Loop:
             whole=assigned and complete,
             certificate=self.certificate(),
         )
-        self.pipeline.advance(complete and not self.pipeline.resumes(at_end))
+        if source.is_out():  # what was counted is void here, but the best that is known until it can be restored
+            self.pipeline.stand_still()
+        else:
+            self.pipeline.advance(complete and not self.pipeline.resumes(at_end))
         if self.outlets is not None:
             out = self.outlets
             around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)

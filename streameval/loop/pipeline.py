@@ -213,6 +213,10 @@ class Pipeline:
             auctions=self._evaluator.auctions(parts, self.settings.auction),
         )
 
+    def stand_still(self) -> None:
+        """Readers keep what the last `advance` left, under a new number."""
+        self._latest = replace(self._latest, number=self._latest.number + 1)
+
     def compare(self, complete: bool = True) -> tuple[Comparison, ...]:
         """Evaluates only comparisons, and drops old panes, for callers that need nothing else.
 

@@ -211,6 +211,10 @@ class Source(ABC):
         """Partitions that a program which is none of ours reads in our place, by who it is; no entry: none."""
         return {}
 
+    def is_out(self) -> bool:
+        """Whether all partitions were taken from this process without notice, and nothing was assigned to it since."""
+        return False
+
     def connected(self) -> bool:
         """False while the system that the events come from does not answer."""
         return True

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streameval.events.durations import HOUR
 from streameval.sources.kafka.clients import open_reader
 from streameval.sources.protocol import DeadLetter
 from tests.integration.test_kafka_groups import Anybody
+from tests.integration.test_kafka_leader import CONFIG, counted
+from tests.integration.test_run_process import running
+from tests.integration.test_run_process import until as until_seen
 from tests.ports import free_port
 
 SCRIPT = Path(__file__).with_name("group_watcher.py")
@@ -112,3 +116,35 @@ def test_a_broker_that_goes_away_just_before_the_group_is_joined_ends_nothing(
         found += [offset for run in reader.poll(0.2, 10) for offset in run.offsets]
         assert time.monotonic() < deadline + PATIENCE
     reader.close()
+
+
+def test_results_stay_while_the_brokers_are_away_for_longer_than_the_session(
+    own_kafka, launcher, laboratory, impressions, tmp_path
+):
+    """They were empty from the session's end on: a gate that asked for a version found worse was told `undecided`."""
+    address = launcher("start", str(own_kafka))
+    lab = laboratory(address, "confluent")
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    lab.write(lab.impressions, impressions(0, 10, step=HOUR))
+    config = tmp_path / "streameval.toml"
+    text = CONFIG.format(address, "confluent", lab.impressions, lab.clicks, tmp_path / "store")
+    config.write_text(f'{text}[kafka.client_options]\n"session.timeout.ms" = 6000\n"heartbeat.interval.ms" = 1000\n')
+    with running(config) as run:
+        until_seen(lambda: counted(run) == 10 and run.get("/readyz").status_code == 200, run)
+        until_seen(lambda: run.get("/api/v1/models/default/verdict").json().get("reliable"), run)
+        shown = run.get("/api/v1/results").json()["results"]
+        launcher("stop", str(own_kafka))
+        until_seen(lambda: not run.get("/readyz").json()["checks"]["assigned"], run)
+        time.sleep(1.0)  # some snapshots later
+        assert counted(run) == 10
+        assert run.get("/api/v1/results").json()["results"] == shown != []
+        (line,) = run.get("/readyz").json()["degraded"]
+        assert line.startswith("kafka: the group has no partition for this process any more; the results stay those of ")
+        verdict = run.get("/api/v1/models/default/verdict").json()
+        assert not verdict["reliable"]
+        assert verdict["reason"].startswith("no partition is assigned to the monitor: the results are those of 20")
+        launcher("start", str(own_kafka))
+        lab.write(lab.impressions, impressions(10, 5, step=HOUR))
+        until_seen(lambda: counted(run) == 15 and run.get("/readyz").status_code == 200, run)
+        assert run.get("/readyz").json()["degraded"] == []
+        assert run.get("/api/v1/models/default/verdict").json()["reliable"]

@@ -29,7 +29,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "deploy": deploy.id if deploy is not None else c.deploy if c is not None else None,
         "deployed_at": None if deploy is None else rfc3339(deploy.at),
     }
-    join = snapshot.join
+    doubt = _doubt(snapshot)
     if c is None:
         reason = "no_deploy_yet" if deploy is None else "no_comparison_yet"
         return {
@@ -41,8 +41,8 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
             "worse": False,
             "not_worse": False,
             "warning_only": False,
-            "reliable": join.reliable,
-            "reason": reason if join.reliable else join.reason or reason,
+            "reliable": doubt is None,
+            "reason": doubt or reason,
             "words": f"undecided: {reason.replace('_', ' ')}",
             "log_e": None,
             "log_e_not_worse": None,
@@ -61,8 +61,8 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "worse": c.verdict == "worse",
         "not_worse": c.verdict == "not_worse",
         "warning_only": c.setup == "before_after",
-        "reliable": join.reliable and not c.withheld,
-        "reason": c.reason if join.reliable else c.reason or join.reason,
+        "reliable": doubt is None and not c.withheld,
+        "reason": c.reason or doubt,
         "since": rfc3339(c.since),
         **_decision(c),
         "looked": rfc3339(c.looked),
@@ -76,6 +76,18 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "clicks": c.clicks,
         **_metrics(c),
     }
+
+
+def _doubt(snapshot: Snapshot) -> str | None:
+    """Why nothing should be concluded from the numbers now; None: it may be."""
+    if not snapshot.ready.get("assigned", True):
+        as_of = (
+            f"the results are those of {rfc3339(round(snapshot.taken_at * 1000))}"
+            if snapshot.partitions
+            else "there are no results yet"
+        )
+        return f"no partition is assigned to the monitor: {as_of}"
+    return None if snapshot.join.reliable else snapshot.join.reason or "the join is unhealthy"
 
 
 def _decision(c: Comparison) -> dict[str, Any]:

@@ -31,6 +31,7 @@ class PartitionOwner:
         self._began = began
         self._finish = finish
         self._held: frozenset[int] = frozenset()
+        self.is_out = False  # all are lost, and nothing was assigned since
         self._starts: dict[Place, int] = {}  # where restored states continue
         self._ids: dict[Place, str] = {}  # the topics that those offsets belong to
 
@@ -50,6 +51,7 @@ class PartitionOwner:
             restored = self._keeper.topic_ids(new).items()
             self._ids |= {place: topic_id for place, text in restored if (topic_id := known_id(text))}
         self._held |= new
+        self.is_out = False
         self._began(partitions)
         return self._starts
 
@@ -71,6 +73,7 @@ class PartitionOwner:
         if partitions:
             log.warning("group %s: lost partitions %s", self._group, sorted(partitions))
         self._drop(partitions)
+        self.is_out = self.is_out or bool(partitions and not self._held)
 
     def _drop(self, partitions: frozenset[int]) -> None:
         self._held -= partitions

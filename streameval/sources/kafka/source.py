@@ -96,6 +96,7 @@ class KafkaSource(Source):
             self._reader.gate = self._gate.ready
         self._format: Literal["json", "arrow", "own"] = "own" if decoder.own is not None else _of_files(settings.format)
         self._awaited = AwaitedTopics(self._reader, self._topics, settings.bootstrap_servers, start_timeout)
+        self._owner = PartitionOwner(self._topics, settings.group_id, keeper, self._began, finish=self._hand_over)
         self._watch: TopicWatch | None = None  # from the subscription on
         self._subscribed = self._closed = False
         self._paused: frozenset[Place] = frozenset()
@@ -180,6 +181,9 @@ class KafkaSource(Source):
     def strangers(self) -> Mapping[str, int]:
         return {} if self._watch is None else self._watch.strangers
 
+    def is_out(self) -> bool:
+        return self._owner.is_out
+
     def connected(self) -> bool:
         """False before a broker has answered, and if none has for some seconds (they are asked when nothing
         arrives). About topics that are gone the reader cannot ask: then the answer that they are counts.
@@ -263,9 +267,8 @@ class KafkaSource(Source):
         """Joins the group once a broker answers and the topics exist; returns False if not yet."""
         if not self._awaited.can_be_read(timeout):
             return False
-        owner = PartitionOwner(self._topics, self._settings.group_id, self._keeper, self._began, finish=self._hand_over)
         self._watch = TopicWatch(open_describer(self._settings), self._topics, group=self._settings.group_id)
-        self._reader.subscribe(self._topics, owner, committed=self._keeper is None, watch=self._watch)
+        self._reader.subscribe(self._topics, self._owner, committed=self._keeper is None, watch=self._watch)
         self._subscribed = True
         return True
 
