@@ -311,6 +311,7 @@ def run(
     pipeline.on_conflicts = partial(write_conflicts, sink)
     keeper, history = open_store(settings, pipeline, sink)
     outlets = Outlets(settings, publisher)
+    pipeline.panes.lacking = outlets.lacking
     decoder = make_decoder(settings, pipeline)
     source = kind.open(Wiring(settings, decoder, sink, keeper))
     try:

@@ -63,7 +63,7 @@ class Pipeline:
         )
         self._health = HealthJudge(self._pane)
         self._comparisons = make.comparisons(settings, self.catalog, announcements or Announcements())
-        self._panes = PaneHistory(self.catalog, self._slice_rows, options, self._pane)
+        self.panes = PaneHistory(self.catalog, self._slice_rows, options, self._pane)
         self._users = UserLookup(self.catalog)
         self._retirement = Retirement(self.catalog)
         self._idle = IdleInputs(clock, settings.join.idle_timeout / 1000.0)
@@ -174,12 +174,12 @@ class Pipeline:
         panes, sketches = {}, None
         if with_history:
             keep = self._kept_from(end)
-            panes = self._panes.update(boards, end, keep)
-            sketches = None if self.has_history else self._panes.sketches(boards)
+            panes = self.panes.update(boards, end, keep)
+            sketches = None if self.has_history else self.panes.sketches(boards)
             self._users.refresh(
                 [board.users for board in boards], {r.series for r in results.overall if r.totals.impressions}
             )
-            self._forget_before(keep)
+            self._forget_before(self.panes.needed_from(keep))
         self._retirement.see(results.overall, now)
         if with_history:
             self._retire(partitions)
@@ -192,6 +192,7 @@ class Pipeline:
             partitions=usage.partition_states(self.partitions, self._readings, self.gone),
             join=health,
             panes=panes,
+            panes_gone=self.panes.gone,
             pane=self._pane,
             sketches=sketches,
             users=self._users.columns,

@@ -70,6 +70,10 @@ class Outlets:
         """The state of every sink."""
         return tuple(feed.state() for feed in self._feeds)
 
+    def lacking(self) -> int | None:
+        """From which event time on (ms) some sink lacks panes; None: there are no sinks."""
+        return min((since for feed in self._feeds if (since := feed.lacking) is not None), default=None)
+
     def annotated(self, comparisons: tuple[Comparison, ...]) -> tuple[Comparison, ...]:
         """The comparisons with their handling, and who was notified of their changes, or why nobody was. Never waits."""
         return with_told(with_handlings(comparisons, self.handlings), self._told.of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from streameval.sketches.layout import Options, has_result
 from streameval.sketches.sparse import SparseVector
 
 AT_ONCE = 512  # panes that are evaluated in one update
+MOST_HELD = 4_096  # older panes that stay for sinks: a backlog of low traffic passes by faster than they are written
+_MOST_GONE = 10_000  # of which it is known that they have left memory
 
 
 class PaneHistory:
@@ -30,6 +32,8 @@ class PaneHistory:
         self._sketches: PaneSketches | None = None
         self._layout = options.overall
         self._pane = pane
+        self.lacking: Callable[[], int | None] = lambda: None  # ms: sinks lack what begins then or later; None: nothing
+        self.gone: tuple[int, ...] = ()  # ms: the newest that left memory while some sink lacked them
         self._waiting: set[int] = set()  # complete panes that are still to be evaluated
         # pane -> series -> ((n, clicks, corrected, metrics, standard errors, their degrees of freedom), reasons)
         self._done: dict[int, dict[int, tuple[NDArray[np.float64], Mapping[str, str]]]] = {}
@@ -37,17 +41,24 @@ class PaneHistory:
         self._columns: dict[Series, PaneColumns] = {}
 
     def update(self, boards: Sequence[Scoreboard], end: int, keep: int) -> dict[Series, PaneColumns]:
-        """Brings the panes before `end` up to date and forgets those before `keep`.
+        """Brings the panes before `end` up to date and forgets those before `keep`, but up to `MOST_HELD` that sinks lack.
 
         The newest `AT_ONCE` first, the others at the next updates: where panes come faster than that, old ones may
         leave memory before their turn, and are never evaluated.
         """
         for board in boards:
             self._waiting |= board.overall.take_changed(end)
-        self._waiting = {pane for pane in self._waiting if pane >= keep}
+        since, begins = keep, self.lacking()
+        if begins is not None:  # what is not evaluated yet they lack, too
+            since = min([keep, begins // self._pane, *(self._waiting - self._done.keys())])
+            keep = max(since, keep - MOST_HELD)
+        gone = {pane for pane in (*self._waiting, *self._done) if pane < keep}
+        self._waiting -= gone
+        if lost := [pane * self._pane for pane in sorted(gone) if pane >= since]:
+            self.gone = (*self.gone, *lost)[-_MOST_GONE:]
         changed = sorted(self._waiting)[-AT_ONCE:]
         self._waiting.difference_update(changed)
-        stale = [pane for pane in self._done if pane < keep]
+        stale = gone & self._done.keys()
         for pane in stale:
             del self._done[pane]
         for pane in changed:
@@ -56,6 +67,10 @@ class PaneHistory:
             self._columns = self._collect()
             self._sketches = None
         return self._columns
+
+    def needed_from(self, keep: int) -> int:
+        """The first pane that scoreboards must keep: those that sinks lack are still to be evaluated."""
+        return keep if self.lacking() is None else min([keep, *self._waiting])
 
     def sketches(self, boards: Sequence[Scoreboard]) -> PaneSketches:
         """The vectors of the panes that `update` brought up to date."""

@@ -72,7 +72,7 @@ def test_panes_that_left_memory_before_their_turn_are_not_worked_out(monkeypatch
         found = more
     assert found[-1] == 1_997
     assert len(found) <= 600 + 10, "ten minutes are kept"
-    assert not made._panes._waiting
+    assert not made.panes._waiting
 
 
 def test_the_oldest_scores_go_first_also_when_panes_come_and_go_in_any_order() -> None:

@@ -1,7 +1,7 @@
 """Feeds one sink: finds the panes and verdicts that it does not have yet, and writes them. Nothing queues up.
 
-What is missing is determined from the newest snapshot, which has every pane in memory: a sink that was unavailable for
-an hour gets that hour when it returns. What it has received is recorded in the outbox after the write, so a kill at any
+What is missing is determined from the newest snapshot, which has every pane in memory, also older ones that a sink lacks
+(see `results.panes`): a sink that was unavailable for an hour gets that hour when it returns. What it has received is recorded in the outbox after the write, so a kill at any
 moment leads to a second write of the same rows, never to a gap; and sinks replace rows. Panes that leave memory before
 that are lost, and counted.
 """
@@ -45,6 +45,10 @@ class Feed:
         self._columns: Mapping[Series, PaneColumns] | None = None  # that `_digests` are of
         self._digests: dict[int, int] = {}
         self._missing: set[int] = set()  # panes at the last look
+        self.lacking: int | None = (
+            0  # ms: panes that begin then or later are not written yet; None: another process writes
+        )
+        self._gone: set[int] = set()  # panes that had left memory at the last look
         self._wrote: dict[int, float] = {}  # pane -> monotonic seconds, lately
         self._counts: Counter[str] = Counter()
         self._error, self._success, self._failed, self._waiting = "", None, 0, 0
@@ -106,7 +110,10 @@ class Feed:
 
     def _write_some(self, snapshot: Snapshot, last: bool) -> bool:
         """Writes up to `AT_ONCE_PANES` panes and all verdicts that are missing; returns whether there are more. Raises SinkError, StoreError."""
-        if not snapshot.whole or not self._outbox.lease():  # a part of the partitions would be a part of each pane
+        if not self._outbox.lease():
+            self.lacking = None
+            return False
+        if not snapshot.whole:  # a part of the partitions would be a part of each pane
             return False
         self._look(snapshot)
         now = time.monotonic()
@@ -127,6 +134,7 @@ class Feed:
         self._panes |= done
         self._verdicts |= {key: digest for key, (_, digest) in fresh.items()}
         self._missing.difference_update(some)
+        self._note_lacking()
         self._wrote.update(dict.fromkeys(some, now))
         self._counts.update(panes=len(some), verdicts=len(fresh))
         self._waiting = len(self._missing)
@@ -139,14 +147,20 @@ class Feed:
             return
         self._digests, self._columns = pane_digests(snapshot.panes), snapshot.panes
         if self._digests:
-            oldest = min(self._digests)
-            lost = [start for start in self._missing if start < oldest]
+            oldest, gone = min(self._digests), set(snapshot.panes_gone)
+            lost = {start for start in self._missing if start < oldest} | (gone - self._gone - self._panes.keys())
+            self._gone = gone
             if lost:
                 self._counts["lost"] += len(lost)
                 log.error(
                     "sink %s: %d panes were evicted from memory before they could be written", self._name, len(lost)
                 )
         self._missing = {start for start, digest in self._digests.items() if self._panes.get(start) != digest}
+        self._note_lacking()
+
+    def _note_lacking(self) -> None:
+        if self._digests:
+            self.lacking = min(self._missing, default=max(self._digests) + 1)
 
     def _forgotten(self) -> list[str]:
         """Panes that no restart will need again."""

@@ -16,14 +16,17 @@ import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
 
 from streameval.events.batch import Series
+from streameval.loop.pipeline import Pipeline
 from streameval.outlets.secrets import Secret
 from streameval.outlets.sinks.kinds import make_sink
 from streameval.outlets.sinks.message_schema import message_schema
 from streameval.outlets.sinks.protocol import Sink, SinkError
 from streameval.outlets.sinks.rows import SinkPane, SinkVerdict, pane_digests, panes_of, verdicts_of
+from streameval.results import panes as pane_history
 from streameval.settings import toml
-from streameval.settings.tree import ConfigError
+from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.kafka.embedded import EmbeddedBroker
+from streameval.testing import ManualClock, Shown, make_batch
 from tests.comparisons import NOON
 from tests.outlets.sinks.panes import PANE, V1, V2, columns, corrected, expected, held, snapshot, until
 
@@ -210,6 +213,42 @@ def test_a_sink_that_was_away_gets_all_and_what_left_memory_is_counted(feeding: 
     sink.fails = False
     until(lambda: len(sink.panes) == 4)
     assert sink.panes == [NOON + i * PANE for i in range(2, 6)]
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_a_backlog_that_passes_by_faster_than_snapshots_come_gets_to_sinks(
+    feeding: Any, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    """A day and a half of it passed between two snapshots: no sink got it, and none counted it as lost."""
+    if most is not None:
+        monkeypatch.setattr(pane_history, "MOST_HELD", most)
+    sink = Scripted()
+    feed, seen = feeding(sink)
+    join = {"attribution_window": "5m", "allowed_lateness": "0s", "request_gap": "0s", "correction_horizon": "10m"}
+    settings = {"windows": {"sliding": ["10m"]}, "join": join}
+    pipeline = Pipeline(Settings.model_validate(settings), ManualClock())
+    pipeline.panes.lacking = lambda: feed.lacking
+
+    def look() -> None:
+        pipeline.advance()
+        seen.append(replace(pipeline.snapshot(), whole=True))
+        feed.wake()
+
+    minutes = 4_000
+    for begin in range(0, minutes, 800):
+        shown = [Shown(f"i{i}", NOON + i * PANE, clicked=i % 2) for i in range(begin, begin + 800)]
+        pipeline.take(make_batch(shown, pipeline.catalog))
+        look()
+    last = minutes - 6  # of those after it the labels are not final
+    deadline = time.monotonic() + 240
+    while len(set(sink.panes)) + feed.state().lost < last and time.monotonic() < deadline:
+        time.sleep(0.05)
+        look()
+    written = set(sink.panes)
+    assert written <= {NOON + i * PANE for i in range(minutes)}
+    assert len(written) + feed.state().lost == last
+    assert (feed.state().lost > 1_000) == (most is not None)
+    pipeline.finish()
 
 
 # -- Kafka -----------------------------------------------------------------------------------------------------------
