@@ -117,7 +117,12 @@ def create_app(
     ):
         app.include_router(_measured(routes, turns))
     collector = SnapshotCollector(
-        publisher, version=version, version_ttl=settings.version_ttl / 1000, max_series=settings.max_series, clock=clock
+        publisher,
+        version=version,
+        version_ttl=settings.version_ttl / 1000,
+        max_series=settings.max_series,
+        clock=clock,
+        scraped=None if history is None else history.path.with_name(f"scraped-{settings.port}.json"),
     )
     api_metrics.install(app, collector, turns)
     pages.install(app, lambda: metrics_of(publisher.latest().options))

@@ -11,7 +11,8 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -21,7 +22,6 @@ from streameval.events.batch import Series
 from streameval.metrics.metric import Gauge
 from streameval.results.publish import Publisher
 from streameval.results.result import Result
-from streameval.results.snapshot import Snapshot
 from streameval.results.window_slices import SliceRow
 from streameval.server.prometheus.auction_samples import auction_samples
 from streameval.server.prometheus.comparison_samples import comparison_samples, deploy_samples
@@ -33,7 +33,8 @@ from streameval.server.prometheus.families import (
     OF_OBJECTIVES,
     labelled_gauges,
 )
-from streameval.server.prometheus.flow import flow_samples, timestamp
+from streameval.server.prometheus.flow import KEPT, flow_samples, timestamp
+from streameval.server.prometheus.held_counts import HeldCounts
 from streameval.server.prometheus.labels import Sample, label
 
 _COUNTS = ("impressions", "clicks", "predicted_clicks", "log_loss_nats", "squared_error")  # from the start, of a series
@@ -52,7 +53,9 @@ class SnapshotCollector(Collector):
         version_ttl: float,
         max_series: int,
         clock: Callable[[], float] = time.time,
+        scraped: Path | None = None,
     ) -> None:
+        """`scraped`: a file for what counters have shown."""
         self._publisher = publisher
         self._version = version
         self._version_ttl = version_ttl
@@ -60,7 +63,7 @@ class SnapshotCollector(Collector):
         self._clock = clock
         self._lock = threading.Lock()
         self._dropped: dict[str, int] = {}
-        self._held: dict[tuple[object, ...], tuple[float, ...]] = {}
+        self._held = HeldCounts(scraped)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: without this, registering would collect."""
@@ -91,21 +94,22 @@ class SnapshotCollector(Collector):
 
         sheet = _Sheet()
         sheet.add(("build_info", (self._version,), 1))
-        for sample in flow_samples(snapshot, gone):
-            sheet.add(sample)
-        held, self._held = self._held, {}
+        self._held.begin(snapshot)
+        for family, labels, value in flow_samples(snapshot, gone):
+            sheet.add((family, labels, self._held.hold((family, labels), (value,))[0] if family in KEPT else value))
         # to come: `series`, the time taken, and a drop counter for each family that can be cut
         room = self._max_series - 2 - len(_CUT) - sheet.size
-        room = self._fit(sheet, room, ([*self._overall(rs, held)] for rs in overall.values()))
+        room = self._fit(sheet, room, ([*self._overall(rs)] for rs in overall.values()))
         room = self._fit(sheet, room, deploy_samples(snapshot, gone))
         room = self._fit(sheet, room, comparison_samples(snapshot, gone))
-        room = self._fit(sheet, room, ([*self._buckets(rs, snapshot, held)] for rs in overall.values()))
-        room = self._fit_slices(sheet, room, sorted(sliced.values(), key=_most_first), held)
+        room = self._fit(sheet, room, ([*self._buckets(rs)] for rs in overall.values()))
+        room = self._fit_slices(sheet, room, sorted(sliced.values(), key=_most_first))
         room = self._fit(sheet, room, ([*_labelled(rs), *_stratified(rs)] for rs in overall.values()))
         room = self._fit(sheet, room, auction_samples(snapshot, gone))
         self._fit(sheet, room, map(_objective, of_objectives))
         for family, count in sorted(self._dropped.items()):
             sheet.add(("series_dropped_total", ("streameval_" + family,), count))
+        self._held.end()
         return sheet
 
     def _fit(self, sheet: _Sheet, room: int, groups: Iterable[list[Sample]]) -> int:
@@ -126,7 +130,6 @@ class SnapshotCollector(Collector):
         sheet: _Sheet,
         room: int,
         groups: Iterable[list[SliceRow]],
-        held: Mapping[tuple[object, ...], tuple[float, ...]],
     ) -> int:
         """As `_fit`. There may be thousands beyond the limit, and their numbers are not made to be left out."""
         full = False
@@ -142,7 +145,7 @@ class SnapshotCollector(Collector):
                 left_out.update(kinds)
                 continue
             before = sheet.size
-            for sample in self._slices([row.result() for row in rows], held):
+            for sample in self._slices([row.result() for row in rows]):
                 sheet.add(sample)
             room -= sheet.size - before
         for kind, count in left_out.items():
@@ -150,13 +153,13 @@ class SnapshotCollector(Collector):
                 self._dropped[name] = self._dropped.get(name, 0) + count
         return 0 if full else room
 
-    def _overall(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
+    def _overall(self, results: list[Result]) -> Iterator[Sample]:
         for result in results:
             labels = _labels(result.series)
             if result.window == "all":
                 t = result.totals
                 counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats, t.squared_error)
-                values = self._hold((result.series,), counts, held)
+                values = self._held.hold((result.series,), counts)
                 for name, value in zip(_COUNTS, values, strict=True):
                     yield f"{name}_total", labels, value
                 newest = timestamp(result.newest_label)
@@ -171,9 +174,7 @@ class SnapshotCollector(Collector):
             yield "result_reliable", at, float(result.reliable)
             yield "result_violations", at, result.violations
 
-    def _buckets(
-        self, results: list[Result], snapshot: Snapshot, held: Mapping[tuple[object, ...], tuple[float, ...]]
-    ) -> Iterator[Sample]:
+    def _buckets(self, results: list[Result]) -> Iterator[Sample]:
         for result in results:
             if result.window != "all":
                 continue
@@ -184,39 +185,24 @@ class SnapshotCollector(Collector):
                 key = (result.series, "bucket", bucket.lower, bucket.upper)
                 at = (*_labels(result.series), f"{i:02d}")
                 for name, value in zip(
-                    ("impressions", "clicks", "predicted_clicks"), self._hold(key, counts, held), strict=True
+                    ("impressions", "clicks", "predicted_clicks"), self._held.hold(key, counts), strict=True
                 ):
                     yield f"bucket_{name}_total", at, value
 
-    def _slices(self, results: list[Result], held: Mapping[tuple[object, ...], tuple[float, ...]]) -> Iterator[Sample]:
+    def _slices(self, results: list[Result]) -> Iterator[Sample]:
         for result in results:
             assert result.slice is not None
             labels = (*_labels(result.series), label(result.slice[0]), label(result.slice[1]))
             t = result.totals
             if result.window == "all":
                 counts = (t.impressions, t.clicks, t.predicted_clicks, t.log_loss_nats)
-                values = self._hold((result.series, result.slice), counts, held)
+                values = self._held.hold((result.series, result.slice), counts)
                 for name, value in zip(_SLICE_COUNTS, values, strict=True):
                     yield f"slice_{name}_total", labels, value
             at = (*labels, result.window)
             yield from _gauges(result, "slice_", IN_SLICES, at)
             yield "slice_window_impressions", at, t.impressions
             yield "slice_window_clicks", at, t.clicks
-
-    def _hold(
-        self, key: tuple[object, ...], counts: tuple[float, ...], held: Mapping[tuple[object, ...], tuple[float, ...]]
-    ) -> tuple[float, ...]:
-        """The counts, none of them below what was scraped before.
-
-        A corrected label can lower a sum of losses, and PromQL would read any decrease as a restart and count the
-        whole sum again. So a sum waits until it has grown past its highest value. Impressions (the first count) are
-        never lowered by a correction: when they fall, state was really lost, and the reset is passed on.
-        """
-        before = held.get(key)
-        if before is not None and counts[0] >= before[0]:
-            counts = tuple(max(pair) for pair in zip(counts, before, strict=True))
-        self._held[key] = counts
-        return counts
 
 
 class _Sheet:

@@ -32,6 +32,17 @@ FATES = {
     "runaway_clicks": ("click", "runaway"),
     "corrected": ("click", "corrected"),
 }
+# of what checkpoints hold (see `_counted`)
+KEPT = frozenset(
+    [
+        "events_received_total",
+        "events_total",
+        "events_invalid_total",
+        "join_delay_seconds",
+        "online_updates_total",
+        "online_failures_total",
+    ]
+)
 
 
 def flow_samples(snapshot: Snapshot, gone: Collection[Series]) -> Iterator[tuple[str, tuple[str, ...], float]]:

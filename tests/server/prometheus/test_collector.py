@@ -365,7 +365,7 @@ def test_the_drop_counter_grows_with_every_snapshot_that_is_scraped(parse, clien
 def test_a_correction_never_lowers_a_counter_and_lost_state_does(parse, client_of, build) -> None:
     def at(number: int, impressions: int, log_loss: float):
         result = replace(build.result(), totals=Totals(impressions, 10, 5.0, log_loss, 2.0, 3.0))
-        return build.snapshot(number, results=(result,))
+        return build.snapshot(number, results=(result,), taken_at=NOW + 61.0 * number)
 
     publisher = Publisher(at(1, 100, 50.0))
     client = client_of(create_app(publisher, Server(), version="1", clock=lambda: NOW))
