@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,11 +31,37 @@ def test_a_long_one_is_deferred_and_reported_while_it_lasts() -> None:
     found = some.due(quiet, over=False)
     assert (found.looks, found.silent, found.waiting) == ([], [], 109)
     assert some.due(quiet, over=False) == found  # asking changes nothing
-    found = some.due([*quiet, (112, 100, 2)], over=False)
-    assert (found.looks, found.silent, found.waiting) == ([112], [Stretch(100, 112, 109)], None)
+    back = [(112, 100, 2), (113, 100, 3), (114, 100, 0), (115, 100, 4)]
+    assert some.due([*quiet, *back[:3]], over=False) == found, "nine clicks were expected: too few to tell"
+    found = some.due([*quiet, *back], over=False)
+    assert (found.looks, found.silent, found.waiting) == ([112, 113, 114, 115], [Stretch(100, 112, 109)], None)
     assert some.deferred == set(range(100, 112))
     some.forget_before(110)
     assert some.deferred == {110, 111}
+
+
+def test_stray_clicks_do_not_end_one() -> None:
+    """Of clicks that an outage held back, and that came in no order, the first ones ended it again and again."""
+    some = silence()
+    panes = [(100 + i, 100, int(i in (15, 16, 40, 75))) for i in range(90)]
+    found = some.due(panes, over=False)
+    assert (found.looks, found.silent, found.waiting) == ([], [], 109)
+    found = some.due([*panes, *((190 + i, 100, 3) for i in range(4))], over=False)
+    assert (found.looks, found.silent) == ([190, 191, 192, 193], [Stretch(100, 190, 109)])
+    assert some.deferred == set(range(100, 190))
+
+
+def test_clicks_that_come_back_at_a_fifth_of_their_rate_have_come_back() -> None:
+    panes = [(100 + i, 1000, 0) for i in range(5)] + [(105 + i, 1000, 6) for i in range(2)]
+    assert silence().due(panes, over=False).looks == [105, 106]
+
+
+@pytest.mark.parametrize("clicks", [1, 20])
+def test_at_the_end_of_the_stream_what_came_back_is_judged_by_what_there_is(clicks: int) -> None:
+    panes = [(100 + i, 1000, 0) for i in range(5)] + [(105, 200, clicks)]
+    found = silence().due(panes, over=True)
+    assert found.silent == [Stretch(100, 105 if clicks > 1 else 106, 100)]
+    assert found.looks == [105]
 
 
 def test_at_the_end_of_the_stream_one_look_includes_everything() -> None:
