@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -152,9 +152,7 @@ class ProtobufReader(Reader):
                     lists = [None if e is None else list(getattr(e, one.name)) for e in events]
                     out[whole] = pa.array(lists, pa.list_(_PLAIN[one.type]))
             elif one.type == _ENUM:
-                names = {number: value.name for number, value in one.enum_type.values_by_number.items()}
-                texts = [None if v is None else names.get(v, str(v)) for v in _given(events, one)]
-                out[whole] = pa.array(texts, pa.string())
+                out[whole] = _enums(_given(events, one), one)
             elif one.type in _PLAIN:
                 values = _given(events, one)
                 if not one.has_presence and one.type in (_STRING, _BYTES):
@@ -193,6 +191,17 @@ def _given(events: Sequence[Any], field: Any) -> list[Any]:
     return [None if e is None else getattr(e, name) for e in events]
 
 
+def _enums(values: Sequence[Any], field: Any) -> pa.Array:
+    """Returns the names of a field's values; None stays None."""
+    return pa.array([None if v is None else _enum(v, field) for v in values], pa.string())
+
+
+def _enum(value: int, field: Any) -> str:
+    """Returns the name of a value; its number if this schema does not have it."""
+    found = field.enum_type.values_by_number.get(value)
+    return str(value) if found is None else str(found.name)
+
+
 def _map(given: Sequence[Any], entry: Any) -> pa.Array:
     """Returns a map column from lists of entries; an empty map counts as absent, as in the encoding."""
     value = entry.fields_by_name["value"]
@@ -200,16 +209,18 @@ def _map(given: Sequence[Any], entry: Any) -> pa.Array:
     keys: list[str] = []
     items: list[Any] = []
     ends: list[int | None] = [0]
-    plain: Callable[[Any], Any] | None = _plain_value if value.type == _MESSAGE else None
     for entries in given:
         for one in entries or ():
             keys.append(one.key if text is None else text(one.key))
-            items.append(one.value if plain is None else plain(one.value))
+            items.append(one.value)
         ends.append(len(keys))
+    if value.type == _MESSAGE and value.message_type.full_name in _WRAPPERS:
+        # by its type, not by what is on the wire, where a wrapper of 0 or false has no field
+        value, items = value.message_type.fields_by_name["value"], [one.value for one in items]
     if value.type == _MESSAGE:
-        item = _union(items)
+        item = _union([_plain_value(one) for one in items])
     elif value.type == _ENUM:
-        item = pa.array([str(v) for v in items], pa.string())
+        item = _enums(items, value)
     else:
         item = pa.array(items, _PLAIN[value.type])
     offsets = pa.array(ends, pa.int32())
@@ -218,22 +229,31 @@ def _map(given: Sequence[Any], entry: Any) -> pa.Array:
 
 
 def _plain_value(value: Any) -> Any:
-    """Returns a text, a number or a list of texts from a message with one `oneof`, or with one list; None: none of
-    these.
+    """Returns a text, a number, a boolean or a list of texts from a message with one `oneof`, or with one field; None:
+    none of these.
     """
     for kind, given in value.ListFields() or _set_to_default(value):
-        if kind.type == _MESSAGE and not kind.is_repeated:
-            return _plain_value(given)
-        if kind.is_repeated:
-            found = [_plain_value(one) if kind.type == _MESSAGE else one for one in given]
-            return found if all(isinstance(one, str) for one in found) else None
-        if kind.type == _ENUM:
-            return None  # NullValue
-        return given
+        if not kind.is_repeated:
+            return _plain_item(kind, given)
+        found = [_plain_item(kind, one) for one in given]
+        return found if all(isinstance(one, str) for one in found) else None
     return None
 
 
+def _plain_item(kind: Any, given: Any) -> Any:
+    """Returns the same from a value of a field."""
+    if kind.type == _MESSAGE:
+        return _plain_value(given)
+    if kind.type == _ENUM:
+        return None if kind.enum_type.full_name == "google.protobuf.NullValue" else _enum(given, kind)
+    return given
+
+
 def _set_to_default(value: Any) -> list[tuple[Any, Any]]:
+    """Returns the field of a message that is set, or has no presence, and is not on the wire: as 0, false or ""."""
+    fields = value.DESCRIPTOR.fields
+    if len(fields) == 1 and not fields[0].has_presence and not fields[0].is_repeated:
+        return [(fields[0], getattr(value, fields[0].name))]
     for one in value.DESCRIPTOR.oneofs:
         if name := value.WhichOneof(one.name):
             return [(value.DESCRIPTOR.fields_by_name[name], getattr(value, name))]
@@ -241,12 +261,14 @@ def _set_to_default(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _union(items: Sequence[Any]) -> pa.Array:
-    """Returns texts, numbers and lists of texts in one column."""
-    codes = [1 if isinstance(v, (int, float)) else 2 if isinstance(v, list) else 0 for v in items]
+    """Returns texts, numbers, lists of texts and booleans in one column."""
+    code = {int: 1, float: 1, list: 2, bool: 3}
+    codes = [code.get(type(v), 0) for v in items]
     children = [
         pa.array([v if isinstance(v, str) else None for v in items], pa.string()),
-        pa.array([float(v) if isinstance(v, (int, float)) else None for v in items], pa.float64()),
+        pa.array([float(v) if type(v) in (int, float) else None for v in items], pa.float64()),
         pa.array([v if isinstance(v, list) else None for v in items], pa.list_(pa.string())),
+        pa.array([v if isinstance(v, bool) else None for v in items], pa.bool_()),  # as a slice: true, not 1.0
     ]
     return pa.UnionArray.from_sparse(pa.array(codes, pa.int8()), children)
 
