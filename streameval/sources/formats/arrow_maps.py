@@ -92,6 +92,8 @@ def versions_of(
     if _is_objects(columns.get(field)):
         for row, given in enumerate(_objects(columns[field], field, problems)):
             for version, one in (given or {}).items():
+                if one is None:  # absent, as in a struct
+                    continue
                 if type(one) not in (int, float):
                     problems.setdefault(row, ("wrong_type", field, f'{field}["{version}"]: must be a number'))
                     continue

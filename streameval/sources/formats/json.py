@@ -50,7 +50,7 @@ def _type(field: Field) -> Any:
     bounds = {"gt" if field.above else "ge": field.low, "le": field.high}
     limits = {name: number(bound) for name, bound in bounds.items() if isfinite(bound)}
     bounded = Annotated[number, msgspec.Meta(**limits)]  # type: ignore[valid-type]  # a type that is made here
-    return dict[str, bounded] if field.type == "numbers" else bounded
+    return dict[str, bounded | None] if field.type == "numbers" else bounded
 
 
 class JsonRows:
@@ -262,16 +262,17 @@ def _labels(name: str, values: Sequence[bool | int | None], n: int, problems: di
     return out
 
 
-def _by_version(given: Sequence[dict[str, float] | None], problems: dict[int, Rejection]) -> ByVersion:
+def _by_version(given: Sequence[dict[str, float | None] | None], problems: dict[int, Rejection]) -> ByVersion:
     rows: list[int] = []
     versions: list[str] = []
     numbers: list[float] = []
     for row, of in enumerate(given):
         if of:
             for version, number in of.items():
-                rows.append(row)
-                versions.append(version)
-                numbers.append(number)
+                if number is not None:
+                    rows.append(row)
+                    versions.append(version)
+                    numbers.append(number)
     return ByVersion(np.array(rows, np.int64), _versions(versions, rows, problems), np.array(numbers, np.float64))
 
 

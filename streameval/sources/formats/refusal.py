@@ -47,6 +47,8 @@ def _words(field: Field, value: Any, what: str) -> str:
     if field.type == "numbers" and isinstance(value, dict):
         what = field.range or what
         for version, number in value.items():
+            if number is None:
+                continue
             if isinstance(number, bool) or not isinstance(number, int | float):
                 return f"{field.name}[{_json(version)}] = {_json(number)}: must be a number"
             if not field.low <= number <= field.high:
