@@ -53,6 +53,9 @@ def raw_of(get: Getter, kind: int, dimensions: Sequence[str], hashed: bool, dict
     )
 
 
+_LABEL = "true, false, 0 or 1"
+
+
 class Getter:
     """Takes contract columns out of a table, by the type each must have."""
 
@@ -154,11 +157,11 @@ class Getter:
         if pa.types.is_boolean(column.type):
             return np.array(column.cast(pa.int8()).fill_null(-1).to_numpy(zero_copy_only=False), np.int8)
         if self._text and pa.types.is_string(column.type):
-            words = {"true": "1", "false": "0", "True": "1", "False": "0"}
-            self._columns[name] = pa.array([words.get(v, v) for v in column.to_pylist()], pa.string())
+            words = {"true": "1", "false": "0"}  # in any case: R and Excel write TRUE
+            self._columns[name] = pa.array([v and words.get(v.lower(), v) for v in column.to_pylist()], pa.string())
         values = self.numbers(name)
         for row in np.flatnonzero(~np.isnan(values) & (values != 0) & (values != 1)).tolist():
-            self.problems.setdefault(row, ("out_of_range", name, f"{name} = {values[row]:g}: must be 0 or 1"))
+            self.problems.setdefault(row, ("out_of_range", name, f"{name} = {values[row]:g}: must be {_LABEL}"))
             values[row] = np.nan
         return np.where(np.isnan(values), -1, values).astype(np.int8)
 
@@ -192,7 +195,8 @@ class Getter:
             except (ValueError, OverflowError):
                 out.append(_cast(value, kind))
                 if out[-1] is None:
-                    what = "integer ms or ISO 8601" if name == "ts" else "a number"
+                    type_ = FIELDS[name.partition(".")[0]].type
+                    what = {"time": "integer ms or ISO 8601", "label": _LABEL}.get(type_, "a number")
                     self.problems.setdefault(row, ("wrong_type", name, f'{name} = "{value[:50]}": must be {what}'))
         return pa.array(out, kind)
 

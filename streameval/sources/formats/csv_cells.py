@@ -20,7 +20,7 @@ from streameval.sources.formats.json_text import FALSE, QUOTE, SMALL_T, SPACE, T
 from streameval.sources.formats.pool import Pool, intern, pool_places
 from streameval.sources.formats.scan_events import integer_of
 
-_SMALL = np.uint64(0x20)  # makes the letter in the lowest byte lower-case: Python writes True
+_SMALL = np.uint64(0x2020202020202020)  # makes letters lower-case: Python writes True, R and Excel write TRUE
 # white space beyond ASCII in UTF-8: NEL and NBSP; the others have three bytes
 _NEL, _NBSP, _OGHAM, _QUADS, _SEPARATORS, _IDEOGRAPHIC = 0x85C2, 0xA0C2, 0x809AE1, 0x80E2, 0x81E2, 0x8080E3
 
@@ -134,7 +134,7 @@ def code_words(
 
 @numba.njit(inline="always")
 def _is_word(i: int, end: int, word: np.uint64, size: int) -> bool:
-    """Whether the cell is this word, with an upper-case or lower-case first letter."""
+    """Whether the cell is this word, in upper-case or lower-case letters."""
     return end - i == size and (load64(i) | _SMALL) << np.uint64(64 - 8 * size) == word << np.uint64(64 - 8 * size)
 
 

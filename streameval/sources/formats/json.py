@@ -258,7 +258,7 @@ def _labels(name: str, values: Sequence[bool | int | None], n: int, problems: di
             if value in (0, 1):
                 out[row] = value
             else:
-                problems.setdefault(row, ("out_of_range", name, f"{name} = {value}: must be 0 or 1"))
+                problems.setdefault(row, ("out_of_range", name, f"{name} = {value}: must be true, false, 0 or 1"))
     return out
 
 

@@ -69,6 +69,7 @@ def beside_good_ones(**change: str) -> bytes:
 TRAPS = [
     "-0.0", "-0", "1e-320", "0.10000000000000001", "1E5", "1e5", "01", "+1", ".5", "1.", "0x1F", "1e400", "-1e400", "1e-400", "nan",
     "NaN", "nan(1)", "inf", "-Infinity", "1_0", " 1", "1 ", "\t1", "1\u3000", "١", "true", "True", "TRUE", "false", " true", "2", "1.0",
+    "FALSE", "fAlSe", "TRUe", "T", "\x34rue", "tru\xe9", "falſe", "TRUE ", "yes",
     "0.5.5", "-", "e5", "12345678901234567890", "9" * 30, "9223372036854775807", "9223372036854775808", "-9223372036854775808",
     "2024-05-01", "2024-05-01T12:00:00Z", "2024-05-01T24:00:00Z", "2024-05-01T12:00:00.25+02:00", str(T0), f" {T0}", f"0{T0}", f"{T0}.0",
     "0x18BCFE56800", "", " ", "   ", "\t", "\xa0", "\u3000", "\u2003\u2028", "\u180e", "\x00", "\x1c", "\x85", "\u3001", "日本", "\ufeff",
@@ -152,10 +153,32 @@ def test_whether_a_cell_is_a_time_does_not_depend_on_other_rows(tmp_path: Any, k
         assert batches[0].impressions.ts[0] == T0
 
 
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [("true false", [1, 0]), ("True False", [1, 0]), ("TRUE FALSE", [1, 0]), ("1 0", [1, 0]), ("TRUE 0", [1, 0])],
+)
+def test_a_label_is_a_word_in_any_case(tmp_path: Any, kernel: bool, cells: str, labels: list[int]) -> None:
+    """R and Excel write TRUE."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(written([{**GOOD, "clicked": cell, "shown": "TRUE"} for cell in cells.split()]))
+    _, batches, letters, error = given_by(Form(json_kernel=kernel), str(path), None, 10)
+    assert (batches[0].impressions.label.tolist(), letters, error) == (labels, [], "")
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize(("cell", "shown"), [("yes", '"yes"'), ("2", "2")])
+def test_a_label_that_is_none_is_told_what_is_one(tmp_path: Any, kernel: bool, cell: str, shown: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(written([{**GOOD, "clicked": cell}]))
+    _, _, letters, _ = given_by(Form(json_kernel=kernel), str(path), None, 10)
+    assert [letter.message for letter in letters] == [f"clicked = {shown}: must be true, false, 0 or 1"]
+
+
 def test_plain_cells_never_come_to_arrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(CellSpans, "texts", None)
     monkeypatch.setattr(module.decode_arrow, "to_raw", None)
-    rows = [GOOD, {**GOOD, "ts": "2024-05-01T12:00:00Z", "clicked": "True", "user_id": 'a "quoted", "one"'}]
+    rows = [GOOD, {**GOOD, "ts": "2024-05-01T12:00:00Z", "clicked": "TRUE", "user_id": 'a "quoted", "one"'}]
     path = tmp_path / "t.csv"
     path.write_bytes(written(rows))
     _, batches, letters, error = given_by(Form(), str(path), None, 10)
