@@ -1,13 +1,15 @@
 """Avro messages of one schema to a table of columns, without a Python object per message or field.
 
 A field of a record within the event is a column with a dotted name. In a union, null means absent; numbers of several
-types share one column of numbers; other types become text (at the top level) or a union (in maps and lists).
+types share one column of numbers; other types become text (at the top level) or a union (in maps and lists). A field
+that is not ours, and has one of our names as an alias, was called so in an older schema: it is read as that one. If
+events are a union of records, each is read by its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ from streameval.sources.formats.avro_program import (
     compiled,
 )
 from streameval.sources.formats.event_layout import EventLayout, layout_of
-from streameval.sources.formats.framed import Read, Reader, Schema
+from streameval.sources.formats.framed import Branch, Read, Reader, Schema
 from streameval.sources.formats.raw import RawEvents, Rejection
 
 _TIMES = {
@@ -39,7 +41,10 @@ _TIMES = {
 }  # fmt: skip
 
 
-def reader(schema: Schema) -> AvroReader:
+_MOST_TYPES = 64  # of a union: the branch is one byte, twice its number
+
+
+def reader(schema: Schema) -> Reader:
     """Returns the reader for a schema. Raises UnusableSchemaError."""
     try:
         from fastavro.schema import parse_schema
@@ -52,7 +57,7 @@ def reader(schema: Schema) -> AvroReader:
         for text in schema.references.values():
             parse_schema(json.loads(text), named_schemas=named)
         parsed = parse_schema(json.loads(schema.text), named_schemas=named)
-        return AvroReader(parsed, named)
+        return UnionReader(parsed, named) if isinstance(parsed, list) else AvroReader(parsed, named)
     except UnusableSchemaError:
         raise
     except Exception as error:  # whatever fastavro raises for an invalid schema
@@ -65,9 +70,18 @@ class AvroReader(Reader):
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
         """`schema`: as parsed by fastavro; `named`: types by their full names. Raises UnusableSchemaError."""
         self._program: Program = compiled(schema, named)
-        self._schema, self._named = schema, named
+        record = _record(schema, named)
+        ours = _renamed(record["fields"])
+        self._schema = {**record, "fields": [{**one, "name": ours[one["name"]]} for one in record["fields"]]}
+        self._named = named
+        self._renamed = Members([(ours[name], node) for name, node in self._program.tree.fields])
         self._plan: ReadingPlan | None = None
         self._planned_for: EventLayout | None = None
+
+    @property
+    def types(self) -> Mapping[str, Collection[str]]:
+        """See `Reader.types`."""
+        return {self._schema["name"]: [name for name, _ in self._renamed.fields]}
 
     def plain(
         self,
@@ -87,7 +101,7 @@ class AvroReader(Reader):
             self._planned_for = layout
         return None if self._plan is None else events(data, bounds, kind, self._plan, layout, hashed)
 
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
         """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones, and the problems of the others."""
         program = self._program
         buffer = np.frombuffer(data, np.uint8)
@@ -122,9 +136,66 @@ class AvroReader(Reader):
             )
         made = _Columns(buffer, slots, sizes, count)
         columns: dict[str, pa.Array] = {}
-        made.members(program.tree, "", columns)
+        made.members(self._renamed if renamed else program.tree, "", columns)
         table = pa.table(columns) if columns else pa.table({"": pa.nulls(good.size)})
         return [Read(table, good, problems)]
+
+
+class UnionReader(Reader):
+    """Reads messages of a schema that is a union: of the several types of events in a topic, say."""
+
+    def __init__(self, kinds: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """`kinds`: as parsed by fastavro; `named`: types by their full names. Raises UnusableSchemaError."""
+        if len(kinds) > _MOST_TYPES:
+            raise UnusableSchemaError(f"its schema is a union of {len(kinds)} types: at most {_MOST_TYPES} are read")
+        self._readers: list[Reader | Rejection] = []
+        for number, kind in enumerate(kinds):
+            try:
+                self._readers.append(AvroReader(kind, named))
+            except UnusableSchemaError as error:
+                self._readers.append(("wrong_schema", "", f"type {number} of its union: {error}"))
+        if not any(isinstance(one, Reader) for one in self._readers):
+            raise UnusableSchemaError("its schema is a union without a record: an event must be one")
+
+    @property
+    def types(self) -> Mapping[str, Collection[str]]:
+        """See `Reader.types`."""
+        return {name: of for one in self._readers if isinstance(one, Reader) for name, of in one.types.items()}
+
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
+        """Is not called: its branches are."""
+        raise NotImplementedError
+
+    def branches(self, data: bytes, bounds: NDArray[np.int64]) -> list[Branch]:
+        """See `Reader.branches`."""
+        twice = np.frombuffer(data, np.uint8)[bounds[:, 0]].astype(np.int64)
+        number = np.where((twice & 1 == 0) & (bounds[:, 0] < bounds[:, 1]), twice >> 1, len(self._readers))
+        inner = bounds + np.array([1, 0])
+        none: Rejection = ("malformed", "", f"message: not of its Avro schema: {kernel.WORDS[kernel.BRANCH]}")
+        out = []
+        for k, one in enumerate([*self._readers, none]):
+            rows = np.flatnonzero(number == k if k < len(self._readers) else number >= k)
+            if rows.size:
+                out.append(Branch(one, rows, inner[rows]))
+        return out
+
+
+def _renamed(fields: Sequence[Any]) -> dict[str, str]:
+    """Returns what every field is read as: one of ours that is its alias, if no field has that name, or its own name."""
+    out = {one["name"]: str(one["name"]) for one in fields}
+    for one in fields:
+        for alias in one.get("aliases") or ():
+            if one["name"] not in FIELDS and alias in FIELDS and alias not in out.values():
+                out[one["name"]] = alias
+                break
+    return out
+
+
+def _record(schema: Any, named: Mapping[str, Any]) -> Any:
+    """Returns a record that may be named, or written as the type of a type."""
+    while isinstance(schema, str) or isinstance(schema["type"], dict):
+        schema = named[schema] if isinstance(schema, str) else schema["type"]
+    return schema
 
 
 class _Columns:

@@ -8,7 +8,7 @@ change from one message to the next: a field that a schema does not have is abse
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, cast
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streameval.events.words64 import PADDING
-from streameval.sources.formats import arrow
+from streameval.sources.formats import arrow, unread
 from streameval.sources.formats.arrow_column import SchemaError
 from streameval.sources.formats.avro_program import UnusableSchemaError
 from streameval.sources.formats.merge_raw import PlacedRows, by_message
@@ -58,11 +58,20 @@ class Schemas(Protocol):
 class Reader(ABC):
     """Reads messages of one schema; the data must end with `words64.PADDING`."""
 
+    @property
     @abstractmethod
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
+    def types(self) -> Mapping[str, Collection[str]]:
+        """The fields of each type of event that was met so far, by its name; a renamed one is called as ours."""
+
+    @abstractmethod
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
         """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones, for each message type in the
-        schema, and the problems of the others.
+        schema, and the problems of the others. `renamed`: a field that says that it was called as ours is ours.
         """
+
+    def branches(self, data: bytes, bounds: NDArray[np.int64]) -> list[Branch]:
+        """Divides the messages data[bounds[k, 0]:bounds[k, 1]] among the readers of the schema's several types."""
+        return [Branch(self, np.arange(len(bounds)), bounds)]
 
     def plain(
         self, data: bytes, bounds: NDArray[np.int64], kind: int, dimensions: Sequence[str], hashed: bool
@@ -73,6 +82,14 @@ class Reader(ABC):
         Ids are hashes, features are hashed columns if they are needed. None: there is no faster way for this schema.
         """
         return None
+
+
+class Branch(NamedTuple):
+    """Messages of one type: what reads them, or why they cannot be read; their numbers, and where the type's data are."""
+
+    reader: Reader | Rejection
+    rows: NDArray[np.int64]
+    bounds: NDArray[np.int64]
 
 
 Mapped = Callable[[pa.Table], pa.Table]
@@ -87,6 +104,7 @@ class Framed:
         self._make = make
         self._maps = maps
         self._readers: dict[int, Reader | Rejection] = {}  # by id, or why there is none
+        self._told: dict[int, set[str]] = {}  # types by id, see `_tell`
 
     def to_raw(
         self,
@@ -115,10 +133,12 @@ class Framed:
                 problems |= dict.fromkeys(rows.tolist(), reader)
                 continue
             for piece in _pieces(rows, sizes):
-                bounds = np.column_stack((starts[piece] + HEAD, ends[piece]))
-                found, wrong = self._piece(reader, data, bounds, one, dimensions, wants)
-                parts += [(raw, np.where(at < 0, -1, piece[at])) for raw, at in found]
-                problems |= {int(piece[k]): problem for k, problem in wrong.items()}
+                for branch in reader.branches(data, np.column_stack((starts[piece] + HEAD, ends[piece]))):
+                    mine = piece[branch.rows]
+                    found, wrong = self._branch(branch, data, one, dimensions, wants)
+                    parts += [(raw, np.where(at < 0, -1, mine[at])) for raw, at in found]
+                    problems |= {int(mine[k]): problem for k, problem in wrong.items()}
+            self._tell(reader, one)
         return by_message(parts, problems, np.asarray(kinds, np.int8), dimensions, wants)
 
     def _reader(self, id: int) -> Reader | Rejection:
@@ -133,20 +153,30 @@ class Framed:
                 self._readers[id] = ("wrong_schema", "", f"schema {id}: {error}")
         return self._readers[id]
 
-    def _piece(
-        self,
-        reader: Reader,
-        data: bytes,
-        bounds: NDArray[np.int64],
-        group: int,
-        dimensions: Sequence[str],
-        wants: Wants,
+    def _tell(self, reader: Reader, group: int) -> None:
+        """Logs the fields that nobody reads, once for each type of a schema; a mapping reads what it names."""
+        kind, id = group >> 32, group & 0xFFFFFFFF
+        if kind in self._maps:
+            return
+        told = self._told.setdefault(id, set())
+        for name, fields in reader.types.items():
+            if name not in told:
+                told.add(name)
+                unread.tell(fields, f"schema {id}, {name}: ")
+
+    def _branch(
+        self, branch: Branch, data: bytes, group: int, dimensions: Sequence[str], wants: Wants
     ) -> tuple[list[PlacedRows], dict[int, Rejection]]:
-        """Returns (raw columns with their messages, problems by message) for messages of one schema and kind."""
-        plain, kind = None, group >> 32
+        """Returns (raw columns with their messages, problems by message) for messages of one type and kind."""
+        reader, rows, bounds = branch
+        kind, id = group >> 32, group & 0xFFFFFFFF
+        if not isinstance(reader, Reader):
+            reason, name, what = reader
+            return [], dict.fromkeys(range(rows.size), (reason, name, f"schema {id}: {what}"))
+        plain = None
         if kind not in self._maps and not wants.dicts and not wants.names:
             plain = reader.plain(data, bounds, kind, dimensions, wants.hashed)
-        number = np.arange(len(bounds))
+        number = np.arange(rows.size)
         if plain is None:
             return self._by_table(reader, data, bounds, number, group, dimensions, wants)
         raw, left = plain
@@ -168,7 +198,7 @@ class Framed:
             return [], {}
         parts: list[PlacedRows] = []
         problems: dict[int, Rejection] = {}
-        for read in reader(data, bounds[some, 0], bounds[some, 1]):
+        for read in reader(data, bounds[some, 0], bounds[some, 1], group >> 32 not in self._maps):
             found, wrong = self._of_table(read, some, group, dimensions, wants)
             parts += found
             problems |= wrong

@@ -10,7 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,13 @@ class ProtobufReader(Reader):
             self._main = file  # the last one
         self._types: dict[tuple[int, ...], Any] = {}
 
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> list[Read]:
+    @property
+    def types(self) -> Mapping[str, Collection[str]]:
+        """See `Reader.types`."""
+        kinds = [kind.DESCRIPTOR for kind in self._types.values()]
+        return {kind.full_name: [one.name for one in kind.fields] for kind in kinds}
+
+    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
         """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones for each type, and the problems of
         the others.
         """

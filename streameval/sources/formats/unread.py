@@ -1,4 +1,4 @@
-"""Reports unknown fields of JSON events: without this, a misspelt optional field would be ignored silently."""
+"""Reports unknown fields of events, in JSON and in schemas: without this, a misspelt optional field would be ignored silently."""
 
 from __future__ import annotations
 
@@ -50,15 +50,22 @@ class Unread:
         for name in names.keys() - FIELDS.keys() - self._told:
             if len(self._told) < MOST_NAMES:
                 self._told.add(name)
-                self._log_name(name, names.keys())
+                _log_name(name, names.keys())
 
-    @staticmethod
-    def _log_name(name: str, beside: Iterable[str]) -> None:
-        absent = sorted(FIELDS.keys() - beside)
-        other = _OTHER_WORDS.get(name.lower())
-        meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
-        shown = json.dumps(name[:80])
-        if meant:
-            log.warning("events have a field %s, which is ignored: did you mean %s?", shown, meant[0])
-        else:
-            log.info("events have a field %s, which is ignored", shown)
+
+def tell(names: Iterable[str], where: str) -> None:
+    """Logs the unknown ones of the fields of a type of events; `where`: the beginning of the line."""
+    names = list(names)
+    for name in [one for one in names if one not in FIELDS][:MOST_NAMES]:
+        _log_name(name, names, where)
+
+
+def _log_name(name: str, beside: Iterable[str], where: str = "") -> None:
+    absent = sorted(FIELDS.keys() - beside)
+    other = _OTHER_WORDS.get(name.lower())
+    meant = [other] if other in absent else difflib.get_close_matches(name.lower(), absent, 1, cutoff=_ALIKE)
+    shown = json.dumps(name[:80])
+    if meant:
+        log.warning("%sevents have a field %s, which is ignored: did you mean %s?", where, shown, meant[0])
+    else:
+        log.info("%sevents have a field %s, which is ignored", where, shown)

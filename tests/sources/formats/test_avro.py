@@ -21,6 +21,9 @@ from streameval.sources.formats.framed import Framed, Schema
 from streameval.sources.formats.live_columns import LiveColumns, MappedJson
 from streameval.sources.protocol import DeadLetter
 from streameval.testing import carrying_all
+from tests.fuzz.laws import Form
+from tests.fuzz.strategies import NOW
+from tests.sources.formats.same_events import assert_same_events, read_as
 
 TEXT = ["null", "string"]
 EVENT = {"type": "record", "name": "Event", "fields": [
@@ -225,3 +228,95 @@ def test_a_message_that_cannot_be_mapped_is_a_letter_and_its_neighbour_is_not(va
         batch, letters = decoded([*values], MappedJson({1: LiveColumns(MAPPING, "kafka.columns")}, lambda: True).to_raw)
         assert [letter.reason for letter in letters] == [reason], letters
         assert len(batch.impressions) == len(values) - 1
+
+
+def avro_of(schema: Any, events: list[Any]) -> tuple[Any, list[bytes]]:
+    """Returns (what reads messages of the schema, the events as messages)."""
+    parsed, values = fastavro.parse_schema(json.loads(json.dumps(schema))), []
+    for event in events:
+        out = io.BytesIO()
+        out.write(b"\0\0\0\0\7")
+        fastavro.schemaless_writer(out, parsed, event)
+        values.append(out.getvalue())
+    return own(json.dumps(schema)), values
+
+
+def record(name: str, of: Mapping[str, Any], **aliases: list[str]) -> dict[str, Any]:
+    fields = [{"name": one, "type": kind, "aliases": aliases.get(one, [])} for one, kind in of.items()]
+    return {"type": "record", "name": name, "fields": fields}
+
+
+CLICK = {"impression_id": "string", "ts": "long", "user_id": "string"}
+CORE = {**CLICK, "pclick": "double"}
+SHOWN = [
+    {"impression_id": f"i{k}", "ts": NOW + k, "user_id": f"u{k}", "pclick": k / 8, "features": {}} for k in range(5)
+]
+CLICKED = [{"impression_id": f"i{k}", "ts": NOW + 10 + k, "user_id": f"u{k}"} for k in range(3)]
+FEATURES = {"features": {"type": "map", "values": "double"}}
+
+
+@pytest.mark.parametrize("slices", [{"type": "map", "values": "string"}, record("S", {"country": "string"})])
+def test_a_field_that_was_renamed_is_read_by_its_alias(slices: Any) -> None:
+    """Every version became "unknown" once a schema renamed the field, as Avro allows."""
+    types = {**CORE, **FEATURES, "version": "string", "by": slices, "place": ["null", "int"], "uid": ["string", "long"]}
+    del types["user_id"]
+    schema = record("E", types, version=["v", "model_version"], by=["slices"], place=["position"], uid=["user_id"])
+    events = [
+        {**{name: one[name] for name in CORE if name != "user_id"}, "features": {}, "version": "v1", "by": {"country": "de"},
+         "place": k, "uid": k} for k, one in enumerate(SHOWN)
+    ]  # fmt: skip
+    read, values = avro_of(schema, events)
+    more = {"model_version": "v1", "slices": {"country": "de"}}
+    assert_same_events(read, values, [{**e, **more, "position": k, "user_id": str(k)} for k, e in enumerate(SHOWN)])
+
+
+def test_an_alias_takes_no_name_from_another_field() -> None:
+    types = {**CORE, **FEATURES, "model": "string", "version": "string", "old": "string", "model_version": "string"}
+    schema = record("E", types, version=["model_version", "item_id"], old=["item_id"], model=["request_id"])
+    events = [{**one, "model": "m", "version": "x", "old": "y", "model_version": "v1"} for one in SHOWN]
+    read, values = avro_of(schema, events)
+    assert_same_events(read, values, [{**e, "model": "m", "model_version": "v1", "item_id": "x"} for e in SHOWN])
+
+
+def test_a_mapping_names_fields_as_the_schema_does() -> None:
+    schema = record("E", {**CORE, **FEATURES, "version": "string"}, version=["model_version"])
+    _, values = avro_of(schema, [{**one, "version": "v1"} for one in SHOWN])
+    columns = {name: name for name in CORE} | {"model_version": "version"}
+    maps = {1: LiveColumns(columns, "kafka.columns")}
+    mapped = Framed(Known({7: Schema(7, json.dumps(schema))}), avro.reader, maps).to_raw
+    got, letters = read_as(Form(hashed=False), mapped, values, 1)
+    wanted = [json.dumps({**one, "model_version": "v1"}).encode() for one in SHOWN]
+    assert (got, letters) == read_as(Form(hashed=False), None, wanted, 1, "json")
+
+
+@pytest.mark.parametrize("by_reference", [False, True])
+def test_a_topic_of_several_types_of_events_may_have_a_union_of_them(by_reference: bool) -> None:
+    types = [record("Shown", {**CORE, **FEATURES, "old": "string"}, old=["model_version"]), record("Clicked", CLICK)]
+    events = [("Shown", {**SHOWN[0], "old": "v1"}), ("Clicked", CLICKED[0]), ("Shown", {**SHOWN[1], "old": "v2"})]
+    read, values = avro_of(types, events)
+    if by_reference:  # as Confluent's serializers have it
+        read = own('["Shown", "Clicked"]', {one["name"]: json.dumps(one) for one in types})
+    wanted = [{**SHOWN[0], "model_version": "v1"}, CLICKED[0], {**SHOWN[1], "model_version": "v2"}]
+    assert_same_events(read, values, wanted, kind=0)
+
+
+def test_what_a_union_has_besides_events_is_one_dead_letter_each() -> None:
+    schema = ["null", record("Shown", {**CORE, **FEATURES}), "string", record("Other", {"a": "int"})]
+    read, values = avro_of(schema, [SHOWN[0], None, "text", ("Other", {"a": 1}), SHOWN[1]])
+    head = values[0][:5]
+    values += [head, head + b"\x08", head + b"\x01", head + b"\xff\xff\x01", values[0][:-1]]
+    got, letters = read_as(Form(), read, values, 1)
+    assert len(got) == 2
+    assert [reason for reason, _, _ in letters] == ["wrong_schema"] * 3 + ["malformed"] * 5
+    assert letters[0][2] == "schema 7: type 0 of its union: its schema is not a record: an event must be one"
+    assert letters[3][2] == "schema 7: message: not of its Avro schema: a branch that is not in its union"
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [(["null", "string"], "without a record"), ([{"type": "fixed", "name": f"f{k}", "size": 1} for k in range(65)], "of 65 types")],
+)  # fmt: skip
+def test_a_union_that_cannot_be_read_says_why(schema: Any, words: str) -> None:
+    read, _ = avro_of(schema, [])
+    _, letters = read_as(Form(), read, [b"\0\0\0\0\7\0"], 1)
+    assert [(reason, words in what) for reason, _, what in letters] == [("wrong_schema", True)], letters

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+from typing import Any
 
 import pytest
 
 from streameval.events.batch import Catalog
-from streameval.sources.formats import unread
+from streameval.sources.formats import avro, protobuf, unread
 from streameval.sources.formats.decode import Decoder
+from streameval.sources.formats.framed import Framed, Schema
+from streameval.sources.formats.live_columns import LiveColumns
 from streameval.sources.formats.unread import Unread
+from tests.fuzz.laws import Form
+from tests.sources.formats.same_events import read_as
+from tests.sources.formats.test_avro import CORE, SHOWN, Known, avro_of, record
 
 EVENT = {"impression_id": "i", "ts": 1_700_000_000_000, "user_id": "u", "pclick": 0.1}
 
@@ -64,3 +70,48 @@ def test_the_decoder_looks(kernel: bool, caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.INFO, unread.__name__):
         decoder.messages([value], [1], topic=("i", "c"), partition=0, offsets=[0], format="json", shared=False)
     assert 'events have a field "user", which is ignored' in caplog.text
+
+
+def of_schema(caplog: pytest.LogCaptureFixture, read: Any, values: list[bytes], kind: int = 1) -> list[tuple[int, str]]:
+    with caplog.at_level(logging.INFO, unread.__name__):
+        for _ in range(2):
+            read_as(Form(), read, values, kind)
+    return [(record.levelno, record.getMessage()) for record in caplog.records]
+
+
+def test_the_fields_of_an_avro_schema_are_looked_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    schema = record("Shown", {**CORE, "version": "string", "trace": "string", "old": "string"}, old=["item_id"])
+    own, values = avro_of(schema, [{**SHOWN[0], "version": "v1", "trace": "t", "old": "x"}])
+    assert of_schema(caplog, own, values) == [
+        (
+            logging.WARNING,
+            'schema 7, Shown: events have a field "version", which is ignored: did you mean model_version?',
+        ),
+        (logging.INFO, 'schema 7, Shown: events have a field "trace", which is ignored'),
+    ]
+
+
+def test_the_fields_of_each_type_of_a_protobuf_schema_are_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    text = """syntax = "proto3"; package ads;
+      message Shown { string impression_id = 1; double prediction = 2; }
+      message Never { string impression = 1; }
+      message Clicked { string impression_id = 1; string usr_id = 2; }"""
+    own = Framed(Known({7: Schema(7, text, {}, "PROTOBUF")}), protobuf.reader, {}).to_raw
+    assert of_schema(caplog, own, [b"\0\0\0\0\7\0\x0a\1i", b"\0\0\0\0\7\2\4\x0a\1i"]) == [
+        (
+            logging.WARNING,
+            'schema 7, ads.Shown: events have a field "prediction", which is ignored: did you mean pclick?',
+        ),
+        (
+            logging.WARNING,
+            'schema 7, ads.Clicked: events have a field "usr_id", which is ignored: did you mean user_id?',
+        ),
+    ]
+
+
+def test_what_a_mapping_leaves_is_not_looked_at(caplog: pytest.LogCaptureFixture) -> None:
+    schema = record("Shown", {**CORE, "version": "string"})
+    _, values = avro_of(schema, [{**SHOWN[0], "version": "v1"}])
+    maps = {1: LiveColumns({name: name for name in CORE} | {"model_version": "version"}, "kafka.columns")}
+    own = Framed(Known({7: Schema(7, json.dumps(schema))}), avro.reader, maps).to_raw
+    assert of_schema(caplog, own, values) == []
