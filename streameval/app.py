@@ -121,7 +121,7 @@ class Loop:
         """A snapshot of now, for the readers."""
         begin = time.perf_counter()
         source = self.source
-        assigned, lag, unpaired = bool(source.partitions()), source.lag(), source.unpaired()
+        assigned, lag, unpaired, schemas = bool(source.partitions()), source.lag(), source.unpaired(), source.schemas()
         at_end = source.caught_up()
         impressions = source.inputs[0]
         complete = all(
@@ -129,7 +129,9 @@ class Loop:
             for partition in source.partitions()
         )
         places = [(name, partition) for name in source.inputs for partition in source.partitions()]
-        unread = self._unread.places(places, at_end | source.held(), time.monotonic())
+        # while messages wait for their schemas nothing is read, which says nothing of leaders
+        awaited = frozenset(places) if schemas else at_end | source.held()
+        unread = self._unread.places(places, awaited, time.monotonic())
         connected = source.connected()
         if connected:
             self._unread.tell(unread)
@@ -142,10 +144,11 @@ class Loop:
             unpaired=dict(unpaired),
             strangers=dict(source.strangers()),
             letters=self._letters_wait,
+            schemas=schemas,
             ready={
                 "broker": connected,
                 "assigned": assigned,
-                "caught_up": assigned and not unread and _caught_up(lag),
+                "caught_up": assigned and not unread and not schemas and _caught_up(lag),
                 "topics": not unpaired and not source.missing(),
             },
             checkpoints=None if self.keeper is None else self.keeper.state(),

@@ -165,6 +165,31 @@ def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: py
     assert all(partitions == [0, 1] for partitions in looked), looked
 
 
+def test_what_waits_for_its_schema_is_not_said_to_have_no_leader(monkeypatch, caplog) -> None:
+    """While the registry is away nothing is read: it was not named, and a leader was said to be gone."""
+    loop = loop_over([batch(0)])
+    loop.source.inputs = ("impressions", "clicks")
+    loop.source.caught_up = frozenset
+    why = ["schema registry: http://registry: HTTP 503; messages wait"]
+    loop.source.schemas = lambda: why[0]
+    now = [1000.0]
+    monkeypatch.setattr(app.time, "monotonic", lambda: now[0])
+    for _ in range(12):
+        loop.publish()
+        found = loop.publisher.latest()
+        assert (degraded(found), found.ready["caught_up"], found.unread) == (why, False, ())
+        now[0] += 4.0
+    why[0] = ""
+    loop.publish()
+    found = loop.publisher.latest()
+    assert (degraded(found), found.ready["caught_up"], found.unread) == ([], True, ())
+    assert "leader" not in caplog.text
+    for _ in range(5):  # from then on it counts
+        now[0] += 4.0
+        loop.publish()
+    assert [place for place, _ in loop.publisher.latest().unread] == ["clicks", "impressions"]
+
+
 def test_an_input_that_nothing_comes_from_before_its_end_is_not_caught_up_with(monkeypatch) -> None:
     loop = loop_over([batch(0), batch(1)])
     loop.source.inputs = ("impressions", "clicks")

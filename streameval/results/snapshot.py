@@ -190,6 +190,7 @@ class Snapshot:
     unpaired: Mapping[str, int] = field(default_factory=dict)  # partitions that the other topic does not have
     strangers: Mapping[str, int] = field(default_factory=dict)  # partitions that others in our group read, by who it is
     letters: str = ""  # why dead letters wait until somebody acts
+    schemas: str = ""  # why messages wait for their schemas
     unread: tuple[tuple[str, int], ...] = ()  # places that nothing has come from, though they are not at their end
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
@@ -262,6 +263,7 @@ class Surroundings:
     unpaired: Mapping[str, int] = field(default_factory=dict)
     strangers: Mapping[str, int] = field(default_factory=dict)
     letters: str = ""
+    schemas: str = ""
     unread: tuple[tuple[str, int], ...] = ()
     ready: Mapping[str, bool] = field(default_factory=dict)
     checkpoints: CheckpointState | None = None

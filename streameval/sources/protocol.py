@@ -207,6 +207,10 @@ class Source(ABC):
         """Returns what is not read for now, because its partner is behind it in event time."""
         return frozenset()
 
+    def schemas(self) -> str:
+        """Returns why messages wait for their schemas, in a sentence; "": none does."""
+        return ""
+
     def strangers(self) -> Mapping[str, int]:
         """Partitions that a program which is none of ours reads in our place, by who it is; no entry: none."""
         return {}

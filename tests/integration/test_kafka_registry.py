@@ -272,6 +272,7 @@ def test_while_the_registry_is_away_messages_wait_and_none_is_lost(real_lab: Any
         while time.monotonic() < end:
             nothing()
         assert source.partitions() == {0}
+        assert source.schemas().startswith(f"schema registry: {registry.url}: "), source.schemas()
         assert source.lag().get((lab.impressions, 0), len(some)) == len(some)
         registry.start()
         avro(registry, "away")  # a new one, which gives the same ids
@@ -282,5 +283,6 @@ def test_while_the_registry_is_away_messages_wait_and_none_is_lost(real_lab: Any
                 assert not batch.invalid
                 seen += batch.impressions.ts.tolist()
         assert seen == [event["ts"] for event in some]
+        assert source.schemas() == ""
     finally:
         registry.stop()

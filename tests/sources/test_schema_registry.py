@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
 
 from streameval.settings.kafka import SchemaRegistry as RegistrySettings
 from streameval.sources.formats.framed import Schema
+from streameval.sources.kafka.formats import RETRY, SchemaGate
+from streameval.sources.kafka.reader import MessageRun
 from streameval.sources.schema_registry import FORGET, RegistryDownError, SchemaRegistry
 from streameval.testing import ManualClock
 
@@ -67,3 +70,27 @@ def test_unknown_ids_are_requested_again_after_an_outage_of_the_registry(monkeyp
     assert not made.resolve(range(300))
     assert made.resolve(range(300))
     assert made.known(7) is not None
+
+
+def test_why_messages_wait_is_told_as_long_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, slow, clock = registry(monkeypatch, 0.0, {7})
+    gate, messages = SchemaGate(made, clock), [MessageRun("impressions", 0, [b"\0\0\0\0\7x"], np.zeros(1, np.int64))]
+    assert gate.trouble() == ""
+    slow.down = True
+    for _ in range(10):
+        assert not gate.ready(messages)
+        told = "schema registry: away; messages with schemas not seen before wait until it responds, and all after them"
+        assert gate.trouble() == told
+        clock.advance(gate.waiting() + 1.0)
+        assert gate.trouble() == told, "the next request is still to come"
+    slow.down = False
+    assert gate.ready(messages)
+    assert gate.trouble() == ""
+
+
+def test_messages_that_went_to_another_worker_wait_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, slow, clock = registry(monkeypatch, 0.0, {7})
+    gate, slow.down = SchemaGate(made, clock), True
+    assert not gate.ready([MessageRun("impressions", 0, [b"\0\0\0\0\7x"], np.zeros(1, np.int64))])
+    clock.advance(gate.waiting() + RETRY[1] + 0.1)
+    assert gate.trouble() == ""

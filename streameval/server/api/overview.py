@@ -201,8 +201,7 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(
             f"kafka: {who} is no streameval but in this group, and the {count} partitions it reads are not counted; give it one of its own"
         )
-    if snapshot.letters:
-        out.append(snapshot.letters)
+    out += [one for one in (snapshot.letters, snapshot.schemas) if one]
     if snapshot.ready.get("broker"):
         out += [
             f"kafka: nothing comes from {topic} [{p}], and no broker says that this is its end; has it a leader?"

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 RETRY = (0.5, 10.0)  # seconds between two requests to a registry that does not answer: the first pause, and the longest
 _SAY = 30.0  # seconds between two log lines about it
+# Seconds after which a request would have been repeated if any message still waited: its partition may have been taken away
+_STILL = RETRY[1]
+_MOST_WORDS = 300  # characters of what went wrong
 
 
 def open_format(settings: Kafka, decoder: Decoder) -> SchemaGate | None:
@@ -67,6 +70,7 @@ class SchemaGate:
         self._pause = 0.0  # before the next request; 0: the last one was answered
         self._next = 0.0
         self._say_at = 0.0
+        self._why = ""
 
     def ready(self, runs: Iterable[MessageRun]) -> bool:
         """Whether these messages can be decoded now. Requests unknown schemas from the registry."""
@@ -77,6 +81,7 @@ class SchemaGate:
             self._pause = min(max(RETRY[0], 2 * self._pause), RETRY[1])
             now = self._clock()
             self._next = now + self._pause
+            self._why = " ".join(str(error).split())[:_MOST_WORDS]
             if now >= self._say_at:
                 self._say_at = now + _SAY
                 log.warning("schema registry: %s; messages wait until it responds", error)
@@ -85,6 +90,12 @@ class SchemaGate:
             log.info("schema registry: responding again")
         self._pause = self._say_at = 0.0
         return answered
+
+    def trouble(self) -> str:
+        """Returns why messages wait, in a sentence; "": none does, as far as is known."""
+        if not self._pause or self._clock() > self._next + _STILL:
+            return ""
+        return f"schema registry: {self._why}; messages with schemas not seen before wait until it responds, and all after them"
 
     def waiting(self) -> float:
         """Seconds until the next request to the registry is allowed; 0: now."""

@@ -178,6 +178,9 @@ class KafkaSource(Source):
     def held(self) -> frozenset[Place]:
         return self._paused
 
+    def schemas(self) -> str:
+        return "" if self._gate is None else self._gate.trouble()
+
     def strangers(self) -> Mapping[str, int]:
         return {} if self._watch is None else self._watch.strangers
 
