@@ -17,6 +17,7 @@ from streameval.auction.gather import AuctionLog
 from streameval.auction.offline import Replayed, counted, replayed
 from streameval.compare.announce import Announcements
 from streameval.events.batch import Batch
+from streameval.loop.around import Around
 from streameval.loop.commits import Commits
 from streameval.loop.keeper import PartitionKeeper
 from streameval.loop.options import options_of
@@ -25,7 +26,6 @@ from streameval.loop.pipeline import Pipeline
 from streameval.loop.preparing import helped, ready_to_read
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener
-from streameval.loop.silent_places import SilentPlaces
 from streameval.loop.warmup import first_batch, warm_up
 from streameval.models.protocol import ModelError
 from streameval.models.registry import check_features, kind_of_model, make_model, needs_of
@@ -37,7 +37,7 @@ from streameval.process.progress import shown
 from streameval.results.certificate import CertificateState
 from streameval.results.predictions import PredictionsWriter
 from streameval.results.publish import Publisher
-from streameval.results.snapshot import BEFORE_FIRST, Snapshot, Surroundings, empty_snapshot
+from streameval.results.snapshot import BEFORE_FIRST, Snapshot, empty_snapshot
 from streameval.settings.tree import ConfigError, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource
@@ -66,14 +66,16 @@ class Loop:
     interval: float  # seconds between snapshots at least
     letters: DeadLetterSink  # of the source
     keeper: PartitionKeeper | None = None
-    clock: Callable[[], float] = time.time
     outlets: Outlets | None = None
     certificate: Callable[[], CertificateState | None] = lambda: None  # that the server shows
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
-    _unread: SilentPlaces = field(default_factory=SilentPlaces, init=False)
+    _around: Around = field(init=False)
     _read_since: float = 0.0  # s
     _letters_wait: str = ""  # why, until somebody acts
+
+    def __post_init__(self) -> None:
+        self._around = Around(self.source, self.keeper)
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set or the source has ended. Raises SourceError."""
@@ -113,53 +115,22 @@ class Loop:
             self.pipeline.all_heard_from = self.source.partitions() <= self.pipeline.partitions.keys()
             self.pipeline.take(batch)
             self._commits.counted(batch.offsets)
-            self._unread.heard(batch.offsets, time.monotonic())
+            self._around.heard(batch.offsets)
             self._pace.count(len(batch))
         self._read_since = time.perf_counter()
 
     def publish(self) -> None:
         """A snapshot of now, for the readers."""
         begin = time.perf_counter()
-        source = self.source
-        assigned, lag, unpaired, schemas = bool(source.partitions()), source.lag(), source.unpaired(), source.schemas()
-        at_end = source.caught_up()
-        impressions = source.inputs[0]
-        complete = all(
-            partition in self.pipeline.partitions or (impressions, partition) in at_end
-            for partition in source.partitions()
-        )
-        places = [(name, partition) for name in source.inputs for partition in source.partitions()]
-        # while messages wait for their schemas nothing is read, which says nothing of leaders
-        awaited = frozenset(places) if schemas else at_end | source.held()
-        unread = self._unread.places(places, awaited, time.monotonic())
-        connected = source.connected()
-        if connected:
-            self._unread.tell(unread)
-        around = Surroundings(
-            unread=unread,
-            lag=dict(lag),
-            lost=dict(source.lost()),
-            empty_offsets=dict(source.empty()),
-            recreated=dict(source.recreated()),
-            unpaired=dict(unpaired),
-            strangers=dict(source.strangers()),
+        around = replace(
+            self._around.look(self.pipeline.partitions.keys()),
             letters=self._letters_wait,
-            schemas=schemas,
-            ready={
-                "broker": connected,
-                "assigned": assigned,
-                "caught_up": assigned and not unread and not schemas and _caught_up(lag),
-                "topics": not unpaired and not source.missing(),
-            },
-            checkpoints=None if self.keeper is None else self.keeper.state(),
-            history=None if self.keeper is None else self.keeper.history_state(),
-            whole=assigned and complete,
             certificate=self.certificate(),
         )
-        if source.is_out():  # what was counted is void here, but the best that is known until it can be restored
+        if self.source.is_out():  # what was counted is void here, but the best that is known until it can be restored
             self.pipeline.stand_still()
         else:
-            self.pipeline.advance(complete and not self.pipeline.resumes(at_end))
+            self.pipeline.advance(self._around.complete and not self.pipeline.resumes(self._around.at_end))
         if self.outlets is not None:
             out = self.outlets
             around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)
@@ -168,13 +139,6 @@ class Loop:
             snapshot = replace(snapshot, comparisons=self.outlets.annotated(snapshot.comparisons))
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
-
-
-MAX_LAG = 100_000  # consumer lag over all partitions up to which the monitor counts as caught up
-
-
-def _caught_up(lag: object) -> bool:
-    return isinstance(lag, dict) and sum(lag.values()) <= MAX_LAG
 
 
 def make_decoder(settings: Settings, pipeline: Pipeline, *, names: bool = False) -> Decoder:

@@ -158,7 +158,7 @@ def test_no_comparison_looks_before_every_partition_was_heard_of(monkeypatch: py
         for some in (minutes[:-50], minutes[-50:]):
             events = [Shown(f"{partition}-{m}", T0 + m * 60_000, f"u{m % 9}", 0.5) for m in some]
             script.append(make_batch(events, loop.pipeline.catalog, partition))
-    loop.source = ScriptedSource([*script, None])
+    loop = replace(loop, source=ScriptedSource([*script, None]))
     loop.run(threading.Event())
     loop.publish()
     assert looked

@@ -30,6 +30,7 @@ from streameval.results.evaluate import Evaluator, PartTotals
 from streameval.results.health import HealthJudge, Joined, SourceSeen, unreliable
 from streameval.results.panes import PaneHistory
 from streameval.results.snapshot import (
+    JoinHealth,
     Snapshot,
     Surroundings,
     UserColumns,
@@ -163,12 +164,9 @@ class Pipeline:
         boards = [m.scoreboard for m in partitions]
         frames = self._evaluator.frames(parts)
         end = frames[0].end
-        refused = sum(sum(reading.invalid.values()) for reading in self._readings.values())
-        read = SourceSeen(self.inputs[-1], refused)
-        health, silent = self._health.judge(self._joined(parts), end, read)
+        health, doubtful = self._judge(parts, end)
         if complete:
             self._comparisons.advance(self._counted())
-        doubtful = [*self._missing(), *silent]
         reasons = {f.name: w for f in frames if (w := unreliable(f, health.reason, doubtful))}
         results = self._evaluator.results(parts, reasons)
         panes, sketches = {}, None
@@ -216,7 +214,7 @@ class Pipeline:
 
     def stand_still(self) -> None:
         """Readers keep what the last `advance` left, under a new number."""
-        self._latest = replace(self._latest, number=self._latest.number + 1)
+        self._latest = replace(self._latest, number=self._latest.number + 1, stands_still=True)
 
     def compare(self, complete: bool = True) -> tuple[Comparison, ...]:
         """Evaluates only comparisons, and drops old panes, for callers that need nothing else.
@@ -353,10 +351,13 @@ class Pipeline:
         for part in self.partitions.values():
             part.forget_before(pane, UNWRITTEN_PANES if self.has_history else 0)
 
-    def _missing(self) -> list[tuple[int, int, str]]:
-        """Stretches [first pane, end pane) in which events are missing, and why."""
-        window = self.settings.join.attribution_window
-        return sorted(one for known in self._readings.values() for one in known.gaps.panes(self._pane, window))
+    def _judge(self, parts: Sequence[PartTotals], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
+        """(health of the join now, stretches [first pane, end pane) whose labels are not right, and why); `end`: pane."""
+        readings, window = self._readings.values(), self.settings.join.attribution_window
+        refused = sum(sum(reading.invalid.values()) for reading in readings)
+        health, silent = self._health.judge(self._joined(parts), end, SourceSeen(self.inputs[-1], refused))
+        missing = sorted(one for known in readings for one in known.gaps.panes(self._pane, window))
+        return health, [*missing, *silent]
 
     def _share_users(self, partitions: int) -> int:
         """Divides `users.memory`; returns a partition's share."""

@@ -206,6 +206,7 @@ class Snapshot:
         tuple[int, int, str], ...
     ] = ()  # [start, end) of event time, ms, whose labels are not right, and why
     auctions: tuple[WindowAuctions, ...] = ()
+    stands_still: bool = False  # all partitions were taken from this process: what was counted is as of then
     whole: bool = False  # every partition of this process is assigned and restored, and has had events
     receivers: tuple[ReceiverState, ...] = ()  # of notifications
     sinks: tuple[SinkState, ...] = ()

@@ -182,7 +182,7 @@ def degraded(snapshot: Snapshot) -> list[str]:
         out.append(f"history: {snapshot.history.lost} panes left memory before they could be written")
     if snapshot.history is not None and snapshot.history.skipped:
         out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
-    if snapshot.partitions and not snapshot.ready.get("assigned", True):
+    if snapshot.stands_still:
         as_of = rfc3339(round(snapshot.taken_at * 1000))
         out.append(f"kafka: the group has no partition for this process any more; the results stay those of {as_of}")
     if snapshot.certificate is not None and (expiry := snapshot.certificate.words(snapshot.taken_at)) is not None:

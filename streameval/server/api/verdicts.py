@@ -83,7 +83,7 @@ def _doubt(snapshot: Snapshot) -> str | None:
     if not snapshot.ready.get("assigned", True):
         as_of = (
             f"the results are those of {rfc3339(round(snapshot.taken_at * 1000))}"
-            if snapshot.partitions
+            if snapshot.stands_still
             else "there are no results yet"
         )
         return f"no partition is assigned to the monitor: {as_of}"

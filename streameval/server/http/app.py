@@ -84,7 +84,6 @@ def create_app(
     """Everything that readers get over HTTP; past ranges only with a `history`, announced deploys go to `announcements`, acknowledged and muted verdicts to `handlings`.
 
     `letters`: where the source's dead letters pass by. `paced`: an ingest loop runs in this process, so queries get a budget of processor time (see `turns`).
-
     `clock` (seconds since the epoch) decides when a version has been unseen for `server.version_ttl`; the token may be
     in `environ`. Raises ConfigError when the token or the certificate that is set cannot be used.
     """
@@ -116,13 +115,10 @@ def create_app(
         api_stream.router(streams),
     ):
         app.include_router(_measured(routes, turns))
+    scraped = None if history is None else history.path.with_name(f"scraped-{settings.port}.json")
+    ttl = settings.version_ttl / 1000
     collector = SnapshotCollector(
-        publisher,
-        version=version,
-        version_ttl=settings.version_ttl / 1000,
-        max_series=settings.max_series,
-        clock=clock,
-        scraped=None if history is None else history.path.with_name(f"scraped-{settings.port}.json"),
+        publisher, version=version, version_ttl=ttl, max_series=settings.max_series, clock=clock, scraped=scraped
     )
     api_metrics.install(app, collector, turns)
     pages.install(app, lambda: metrics_of(publisher.latest().options))

@@ -33,7 +33,7 @@ from streameval.server.prometheus.families import (
     OF_OBJECTIVES,
     labelled_gauges,
 )
-from streameval.server.prometheus.flow import KEPT, flow_samples, timestamp
+from streameval.server.prometheus.flow import RESTORED, flow_samples, timestamp
 from streameval.server.prometheus.held_counts import HeldCounts
 from streameval.server.prometheus.labels import Sample, label
 
@@ -96,7 +96,7 @@ class SnapshotCollector(Collector):
         sheet.add(("build_info", (self._version,), 1))
         self._held.begin(snapshot)
         for family, labels, value in flow_samples(snapshot, gone):
-            sheet.add((family, labels, self._held.hold((family, labels), (value,))[0] if family in KEPT else value))
+            sheet.add((family, labels, self._held.hold((family, labels), (value,))[0] if family in RESTORED else value))
         # to come: `series`, the time taken, and a drop counter for each family that can be cut
         room = self._max_series - 2 - len(_CUT) - sheet.size
         room = self._fit(sheet, room, ([*self._overall(rs)] for rs in overall.values()))

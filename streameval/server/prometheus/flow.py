@@ -33,7 +33,7 @@ FATES = {
     "corrected": ("click", "corrected"),
 }
 # of what checkpoints hold (see `_counted`)
-KEPT = frozenset(
+RESTORED = frozenset(
     [
         "events_received_total",
         "events_total",

@@ -19,8 +19,8 @@ from streameval.results.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 
-Counts = tuple[float, ...]
-Key = tuple[Hashable, ...]
+_Counts = tuple[float, ...]
+_Key = tuple[Hashable, ...]
 READ_AGAIN_SECONDS = 60.0  # caught up for so long, everything since the last checkpoint has been read again
 
 
@@ -30,8 +30,8 @@ class HeldCounts:
     def __init__(self, path: Path | None) -> None:
         """`path`: where they outlive the process; None: nowhere."""
         self._path = path
-        self._shown: dict[Key, Counts] = {}  # at the last scrape
-        self._now: dict[Key, Counts] = {}
+        self._shown: dict[_Key, _Counts] = {}  # at the last scrape
+        self._now: dict[_Key, _Counts] = {}
         self._before = {} if path is None else _read(path)  # by an earlier process, by the `repr` of the key
         self._catching_up = True
         self._caught_up_at: float | None = None
@@ -47,7 +47,7 @@ class HeldCounts:
         if not self._catching_up:
             self._before.clear()
 
-    def hold(self, key: Key, counts: Counts) -> Counts:
+    def hold(self, key: _Key, counts: _Counts) -> _Counts:
         """The counts, none of them below what was shown before.
 
         Besides, a corrected label can lower a sum of losses, which then waits, too. The first count is one that no correction
@@ -73,7 +73,7 @@ class HeldCounts:
             log.warning("%s: %s; after a kill counters may go down", self._path, error.strerror)
 
 
-def _read(path: Path) -> dict[str, Counts]:
+def _read(path: Path) -> dict[str, _Counts]:
     with suppress(OSError, ValueError, TypeError, AttributeError):
         return {str(key): tuple(map(float, counts)) for key, counts in json.loads(path.read_text()).items()}
     return {}
