@@ -19,6 +19,7 @@ from streameval.commands.gate import WORSE
 HEALTHY, UNSURE = 0, 4  # exit statuses, and the gate's WORSE; 1: the monitor is unreachable, or another error
 STALE = 10.0  # seconds, or five times what a snapshot has taken so far: then the numbers are old
 HELD = 60.0  # seconds by which final labels are behind those shown, before that is said
+_MOST_NAMED = 5  # live versions that are worse, in the first lines; the table below has all
 _ROLES = ("live", "shadow", "learning", "retired")
 _METRICS = ("auc", "gauc", "log_loss", "calibration")
 
@@ -204,6 +205,13 @@ def as_text(found: State) -> str:
         share = one.get("traffic_share")
         serves = "live" if share is None else f"live {share:.0%}"
         rows.append((printable(one["model"]), printable(one["version"]), serves, printable(one["words"])))
+    if worse := [
+        f"{printable(one['model'])} {printable(one['version'])}" for one in found.live if one["verdict"] == "worse"
+    ]:
+        named = ", ".join(worse[:_MOST_NAMED]) + (
+            f" and {len(worse) - _MOST_NAMED} more" if len(worse) > _MOST_NAMED else ""
+        )
+        lines += [f"WORSE: {len(worse)} of {len(found.live)} live versions: {named}", ""]
     lines += columns([("model", "version", "role", "verdict"), *rows]) if rows else [_without_live(found)]
     delay = "-" if found.label_delay is None else f"{found.label_delay:.0f} s"
     lag = "-" if found.lag is None else f"{found.lag:,}"

@@ -16,7 +16,7 @@ from streameval.metrics.registry import names
 from streameval.results.result import Result, Totals
 from streameval.results.snapshot import PartitionState
 from tests.commands.test_gate import Stage, run, serving
-from tests.comparisons import comparison
+from tests.comparisons import comparison, deploy
 
 V1, V2, V10 = (Series("default", version, "logged") for version in ("v1", "v2", "v10"))
 READY = {"broker": True, "assigned": True, "caught_up": True, "topics": True}
@@ -53,6 +53,32 @@ def test_the_exit_status_says_whether_a_live_version_is_worse(stage, verdict, st
     found = json.loads(text)
     assert code == found["exit_status"] == status
     assert [(one["version"], one["verdict"]) for one in found["live"]] == [("v2", verdict)]
+
+
+def test_live_versions_that_are_worse_are_named_before_everything_else(stage) -> None:
+    every = [Series("default", f"v{number}", "logged") for number in range(1, 31)]
+    bad = (3, 5, 8, 13, 21, 30)
+    live = Role("live", 1 / 30)
+    found = [
+        comparison(
+            "worse" if number in bad else "undecided", number=number, candidate=every[number - 1], roles=(None, live)
+        )
+        for number in range(2, 31)
+    ]
+    deploys = tuple(deploy(number, f"v{number}") for number in range(2, 31))
+    now = {
+        "ready": READY,
+        "taken_at": time.time(),
+        "started_at": time.time() - 60.0,
+        "roles": dict.fromkeys(every, live),
+    }
+    stage.publish(*found, deploys=deploys, results=results(*every), **now)
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 3
+    first = said.splitlines()[2]
+    assert (
+        first == "WORSE: 6 of 30 live versions: default v3, default v5, default v8, default v13, default v21 and 1 more"
+    )
 
 
 def test_an_old_snapshot_is_stale_and_nothing_to_rely_on(stage) -> None:

@@ -74,6 +74,29 @@ def deploy_and_comparison(
     return None, newest and best(c for c in mine if c.deploy == newest.deploy)
 
 
+def worse_live(
+    deploys: Sequence[Deploy], comparisons: Sequence[Comparison], most: int = 20
+) -> dict[str, list[Comparison]]:
+    """Returns the comparisons of live versions that are `worse`, by model, up to `most` models: a newer deploy says
+    nothing about an older version that goes on serving.
+
+    A version has one, the best of its newest deploy. Those that current data support come first, then the latest decision.
+    """
+    names = dict.fromkeys(
+        (c.candidate.model, c.candidate.version)
+        for c in comparisons
+        if c.verdict == "worse" and c.roles[1] is not None and c.roles[1].name == "live"
+    )
+    found: dict[str, list[Comparison]] = {}
+    for model, version in names:
+        chosen = deploy_and_comparison(deploys, comparisons, model, version)[1]
+        if chosen is not None and chosen.verdict == "worse":
+            found.setdefault(model, []).append(chosen)
+    for own in found.values():
+        own.sort(key=lambda c: (c.supported_now is False, -(c.decided_at or 0), c.id))
+    return dict(list(found.items())[:most])
+
+
 def headlines(deploys: Sequence[Deploy], comparisons: Sequence[Comparison], most: int = 20) -> list[Comparison]:
     """Returns what to say first: the comparison of each model, up to `most` of them.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from streameval.compare.reading.as_json import comparison_json, role_json
-from streameval.compare.reading.choice import begun, headlines
+from streameval.compare.reading.choice import begun, headlines, worse_live
 from streameval.compare.reading.reading import Comparison
 from streameval.compare.reading.words import claim, headline, remarks
 from streameval.events.names import OTHER
@@ -19,6 +19,8 @@ from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_
 from streameval.server.api.schemas.status import Compared
 from streameval.server.api.selection import slice_values
 
+_MOST_WORSE = 10  # live versions of a model whose verdicts are shown in full; all are named
+
 
 def overview(snapshot: Snapshot) -> dict[str, Any]:
     """Overall results (no slices, no buckets) and the flow, small enough to send with every snapshot.
@@ -27,31 +29,14 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
     """
     return {
         "started_at": rfc3339(round(snapshot.started_at * 1000)),
-        "verdicts": [
+        "verdicts": [_headline(snapshot, c) for c in headlines(snapshot.deploys, snapshot.comparisons)],
+        "worse": [
             {
-                "comparison": c.id,
-                "model": c.candidate.model,
-                "candidate": c.candidate.version,
-                "baseline": c.baseline.version,
-                "verdict": c.verdict,
-                "deployed_at": rfc3339(begun(snapshot.deploys, snapshot.comparisons, c)),
-                "decided_at": rfc3339(c.decided_at),
-                "supported_now": c.supported_now,
-                "withheld": c.withheld,
-                **role_json(c.roles[1]),
-                "impressions": c.impressions,
-                "clicks": c.clicks,
-                "alpha": c.alpha,
-                "words": headline(c),
-                "claim": claim(c),
-                "remarks": remarks(c),
-                "setup": c.setup,
-                "decided_on": said["decided_on"],
-                "decided_now": said["decided_now"],
-                "metrics": [{name: one[name] for name in Compared.model_fields} for one in said["metrics"]],
+                "model": model,
+                "versions": [c.candidate.version for c in found],
+                "verdicts": [_headline(snapshot, c) for c in found[:_MOST_WORSE]],
             }
-            for c in headlines(snapshot.deploys, snapshot.comparisons)
-            for said in (_lean(c),)
+            for model, found in worse_live(snapshot.deploys, snapshot.comparisons).items()
         ],
         "ready": checks(snapshot),
         "degraded": degraded(snapshot),
@@ -64,6 +49,32 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         "auctions": bool(snapshot.auctions),
         "attribution_window_seconds": snapshot.attribution_window / 1000,
         "results": _results(snapshot),
+    }
+
+
+def _headline(snapshot: Snapshot, c: Comparison) -> dict[str, Any]:
+    said = _lean(c)
+    return {
+        "comparison": c.id,
+        "model": c.candidate.model,
+        "candidate": c.candidate.version,
+        "baseline": c.baseline.version,
+        "verdict": c.verdict,
+        "deployed_at": rfc3339(begun(snapshot.deploys, snapshot.comparisons, c)),
+        "decided_at": rfc3339(c.decided_at),
+        "supported_now": c.supported_now,
+        "withheld": c.withheld,
+        **role_json(c.roles[1]),
+        "impressions": c.impressions,
+        "clicks": c.clicks,
+        "alpha": c.alpha,
+        "words": headline(c),
+        "claim": claim(c),
+        "remarks": remarks(c),
+        "setup": c.setup,
+        "decided_on": said["decided_on"],
+        "decided_now": said["decided_now"],
+        "metrics": [{name: one[name] for name in Compared.model_fields} for one in said["metrics"]],
     }
 
 

@@ -9,6 +9,12 @@ export const label = ({ model, version }, several = true) => (several ? `${model
 // Whether it only scores what others serve: worth knowing, and no reason for alarm.
 export const servesNobody = ({ role }) => role === "shadow" || role === "learning";
 
+// The verdict on every model's newest deploy, then those on other live versions that are worse.
+export function verdictsOf({ verdicts, worse }) {
+  const newest = new Set(verdicts.map((one) => one.comparison));
+  return [...verdicts, ...worse.flatMap((one) => one.verdicts).filter((one) => !newest.has(one.comparison))];
+}
+
 // Models, versions, objectives and windows that an address names and that are not there (any more): [[what, name], ...].
 export function missing(overview, given) {
   if (!overview?.results.length) return [];
@@ -38,7 +44,7 @@ export const modelsOf = (overview) => [...new Set(seriesOf(overview).map((one) =
 
 // What is looked at first: what people are served, and what it is compared with; then by name.
 export function byImportance(overview) {
-  const compared = new Set(overview.verdicts.filter((one) => !servesNobody(one)).map((one) => `${one.model}\u0000${one.baseline}`));
+  const compared = new Set(verdictsOf(overview).filter((one) => !servesNobody(one)).map((one) => `${one.model}\u0000${one.baseline}`));
   const rank = (one) => (one.role === "live" ? 0 : compared.has(`${one.model}\u0000${one.version}`) ? 1 : one.role === "retired" ? 3 : 2);
   return { rank, compare: (a, b) => rank(a) - rank(b) || (b.traffic_share ?? 0) - (a.traffic_share ?? 0) || byName(a, b) };
 }

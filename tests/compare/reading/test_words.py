@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from streameval.compare.reading.choice import best, deploy_and_comparison, headlines, newest_first
-from streameval.compare.reading.reading import DecidedOn, Estimate, Finding, Role
+from streameval.compare.reading.choice import best, deploy_and_comparison, headlines, newest_first, worse_live
+from streameval.compare.reading.reading import Comparison, DecidedOn, Estimate, Finding, Role, Verdict
 from streameval.compare.reading.words import clock_time, difference, headline, plain
 from streameval.events.batch import Series
 from tests.comparisons import MINUTE, NOON, comparison, deploy, reading, unknown
@@ -214,6 +215,28 @@ def test_headlines_have_one_line_a_model_and_the_bad_news_first() -> None:
     lines = headlines(deploys, found)
     assert len(lines) == 20
     assert lines[0].candidate.model == "m7"
+
+
+def test_every_live_version_that_is_worse_is_found_whichever_deploy_it_came_with() -> None:
+    def one(number: int, verdict: Verdict, role: str = "live", **more: Any) -> Comparison:
+        roles = (None, Role(role, 0.1 if role == "live" else None))  # type: ignore[arg-type]
+        return comparison(verdict, number=number, candidate=Series("ads", f"v{number}", "logged"), roles=roles, **more)
+
+    deploys = [deploy(number, f"v{number}", model="ads") for number in range(1, 7)]
+    found = [
+        one(1, "worse", supported_now=False, decided_at=NOON + 9),
+        one(2, "worse", decided_at=NOON),
+        one(3, "worse", "retired"),
+        one(4, "worse", "shadow"),
+        one(5, "worse", decided_at=NOON + 1),
+        one(6, "undecided"),
+    ]
+    assert [c.candidate.version for c in headlines(deploys, found)] == ["v6"]
+    worse = worse_live(deploys, found)
+    assert {model: [c.candidate.version for c in some] for model, some in worse.items()} == {"ads": ["v5", "v2", "v1"]}
+    again = [*deploys, deploy(8, "v5", model="ads")]  # of a later deploy of the same version nothing is known yet
+    assert [c.candidate.version for c in worse_live(again, found)["ads"]] == ["v2", "v1"]
+    assert worse_live(deploys, [one(6, "not_worse")]) == {}
 
 
 def part(dimension: str, value: str, share: float, impressions: int = 4_000, significant: bool = True) -> Finding:

@@ -199,6 +199,23 @@ def test_the_overview_has_one_line_a_model(build) -> None:
     assert overview(empty_snapshot(0.0))["verdicts"] == []
 
 
+def test_the_overview_names_every_live_version_that_is_worse(build) -> None:
+    live = (None, Role("live", 0.1))
+    many = tuple(
+        comparison("worse", number=i, candidate=Series("default", f"v{i}", "logged"), roles=live) for i in range(2, 14)
+    )
+    newest = comparison("undecided", number=14, candidate=Series("default", "v14", "logged"), roles=live)
+    deploys = tuple(deploy(i, f"v{i}") for i in range(2, 15))
+    shown = overview(build.snapshot(comparisons=(*many, newest), deploys=deploys))
+    assert [line["candidate"] for line in shown["verdicts"]] == ["v14"]
+    (found,) = shown["worse"]
+    assert found["model"] == "default"
+    assert set(found["versions"]) == {c.candidate.version for c in many}
+    assert [line["candidate"] for line in found["verdicts"]] == found["versions"][:10]
+    assert set(found["verdicts"][0]) == set(shown["verdicts"][0])
+    assert overview(build.snapshot(comparisons=(newest,), deploys=deploys))["worse"] == []
+
+
 def test_series_say_what_they_are_there_for(ask, client) -> None:
     live, shadow = Role("live", 0.75), Role("shadow")
     roles = {Series("default", "v1", "logged"): live, Series("default", "v2", "logged"): shadow}

@@ -242,7 +242,7 @@ class Compared(Shape):
 
 
 class Headline(Shape):
-    """The comparison of a model's newest deploy, in one line; the role is its candidate's.
+    """A comparison in one line; the role is its candidate's.
 
     `deployed_at`: when the deploy began; of a candidate that serves nobody, since when it has been compared. Each bound holds
     with probability 1 - `alpha`. `words` is `claim` with its evidence and its `remarks`.
@@ -271,14 +271,26 @@ class Headline(Shape):
     metrics: list[Compared]
 
 
+class WorseLive(Shape):
+    """The live versions of a model that are `worse`, those that current data support first: the names of all, and the
+    first ten verdicts.
+    """
+
+    model: str
+    versions: list[str]
+    verdicts: list[Headline]
+
+
 class Overview(Stamped):
     """What `/api/v1/stream` sends with every snapshot: overall results without their buckets, and the flow.
 
+    `verdicts`: that of every model's newest deploy; `worse`: every live version that is worse, whichever deploy it came with.
     `auctions`: whether `/api/v1/auctions` has any. `preparing`, `sampling`: see `/api/v1/status`.
     """
 
     started_at: str
     verdicts: list[Headline]
+    worse: list[WorseLive]
     ready: dict[str, bool]
     degraded: list[str]
     preparing: str | None

@@ -9,7 +9,7 @@ import { number } from "../format.js";
 import { lineOf } from "../lines.js";
 import { metric, OVERVIEW, rangeOf } from "../metrics.js";
 import { shorten } from "../names.js";
-import { byImportance, key, labelsComplete, seriesOf, servesNobody } from "../series.js";
+import { byImportance, key, labelsComplete, seriesOf, servesNobody, verdictsOf } from "../series.js";
 import { taking } from "../share.js";
 
 // `change(part)`: of the address.
@@ -62,8 +62,8 @@ export function leading(root, change) {
 }
 
 // The verdict whose versions are drawn: of the model that is asked for, else of what is worse.
-function pick({ verdicts }, model) {
-  const served = verdicts.filter((one) => !servesNobody(one) && (!model || one.model === model));
+function pick(overview, model) {
+  const served = verdictsOf(overview).filter((one) => !servesNobody(one) && (!model || one.model === model));
   return served.find((one) => one.verdict === "worse") ?? served[0];
 }
 

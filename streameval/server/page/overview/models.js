@@ -10,7 +10,7 @@ import { age, count, DASH, number, short, significant } from "../format.js";
 import { interval } from "../intervals.js";
 import { metric, OVERVIEW as SHOWN, rangeOf, reason, within } from "../metrics.js";
 import { badge, copier, shorten, shown } from "../names.js";
-import { byImportance, byName, key, look, servesNobody } from "../series.js";
+import { byImportance, byName, key, look, servesNobody, verdictsOf } from "../series.js";
 
 const MOST_NAME = 20; // characters of a version: every column fits on 1,280 pixels
 const ALL_SHOWN = 6; // versions of a model; of more, those that matter are shown and the others folded
@@ -100,11 +100,10 @@ function perSecond(line) {
 
 // What a candidate differs by from what it replaced: a line a metric, with sign and word beside the colour.
 function differences(overview, row) {
-  const { verdicts } = overview;
   const cell = (...content) => h("td", { class: "differences", "data-label": "Difference" }, content);
   const of = verdictOn(overview, row);
   if (!of) {
-    const baselineOf = verdicts.find((one) => one.model === row.model && one.baseline === row.version);
+    const baselineOf = verdictsOf(overview).find((one) => one.model === row.model && one.baseline === row.version);
     return cell(h("span", { class: "quiet" }, baselineOf ? "champion" : DASH));
   }
   const line = (one) =>
@@ -120,7 +119,7 @@ function differences(overview, row) {
   return cell(h("span", { class: "quiet" }, `to ${shorten(of.baseline, 14)}`), h("ul", {}, known.map(line)));
 }
 
-const verdictOn = ({ verdicts }, row) => verdicts.find((one) => one.model === row.model && one.candidate === row.version);
+const verdictOn = (overview, row) => verdictsOf(overview).find((one) => one.model === row.model && one.candidate === row.version);
 const compared = (of) => of.metrics.filter((one) => COMPARED.includes(one.metric) && one.difference !== null);
 
 // Why none of the metrics is known, where that is one and the same: said once.

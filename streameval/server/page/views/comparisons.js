@@ -13,7 +13,7 @@ import { metric, reason, within } from "../metrics.js";
 import { badge, shorten, shown as named } from "../names.js";
 import { folds } from "../fold.js";
 import { handling } from "../handling.js";
-import { servesNobody } from "../series.js";
+import { servesNobody, verdictsOf } from "../series.js";
 import { taking } from "../share.js";
 import { table } from "../tables.js";
 import { awaited } from "../waiting.js";
@@ -64,7 +64,7 @@ export function mount(root) {
 
   const change = (part, how) => go("comparisons", { ...given, ...part }, how);
 
-  const wanted = () => given.id ?? shown?.id ?? overview.verdicts[0]?.comparison ?? all[0]?.id;
+  const wanted = () => given.id ?? shown?.id ?? first(overview)?.comparison ?? all[0]?.id;
 
   function refresh() {
     if (performance.now() - asked > AGAIN_MS) {
@@ -220,9 +220,12 @@ export function mount(root) {
   };
 }
 
+// What is live and worse, or else what the overview begins with.
+const first = (overview) => verdictsOf(overview).find((one) => one.verdict === "worse" && !servesNobody(one)) ?? overview.verdicts[0];
+
 // The words of the verdict; what is claimed stands out from its evidence.
-function headline({ id, words, looked, start }, { verdicts }) {
-  const claim = verdicts.find((one) => one.comparison === id)?.claim;
+function headline({ id, words, looked, start }, overview) {
+  const claim = verdictsOf(overview).find((one) => one.comparison === id)?.claim;
   const all = inZone(words, looked ?? start);
   return claim && all.startsWith(claim) ? [claim, h("span", { class: "evidence" }, all.slice(claim.length))] : all;
 }
