@@ -29,28 +29,33 @@ class Change:
     at: int
     model: str
     text: str
-    quiet: bool = False  # a version that serves nobody: recorded, and nobody is notified
+    quiet: bool = False  # of a version that serves nobody: recorded, and nobody is notified
+    ends: str = (
+        ""  # the key of the change that it ends; whoever was notified of that must hear of this, even if it is quiet
+    )
     comparison: str = ""  # its key
     incident: str = ""  # what changes of the same thing have in common, so that one can resolve another
     after: int | None = None  # no_data: ms without data, for those who asked for so many
     more: Mapping[str, Any] = field(default_factory=dict)  # of the comparison
+    titled: str = ""  # what the title begins with; "": as all of its kind
 
     def body(self) -> dict[str, Any]:
         """What is kept and sent, without what depends on the receiver."""
         told = {"kind": self.kind, "model": self.model, "at": self.at, "text": self.text}
-        return {**told, "incident": self.incident, **self.more}
+        return {**told, "titled": self.titled, "incident": self.incident, **self.more}
 
 
 def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
     """Every change that the comparisons on record have had, oldest first in each."""
     for c in snapshot.comparisons:
         key = comparison_key(c)
+        begun: dict[str, str] = {}  # by incident: the key of the change that began it
         for change, kind in zip(c.changes, kinds(c), strict=True):
             if kind is not None:
-                yield _change(c, key, change_key(key, change), kind, change)
+                yield _change(c, key, change_key(key, change), kind, change, begun)
         if c.verdict == "worse" and c.supported_now is False and c.looked is not None:  # stands, but no longer shown
             said = VerdictChange(c.looked, "contrary", "worse", "current data no longer support the verdict")
-            yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said)
+            yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said, begun)
 
 
 def kinds(c: Comparison) -> list[NotifyOn | None]:
@@ -76,7 +81,9 @@ def _kind(change: VerdictChange, was: str) -> NotifyOn | None:
     return None if change.verdict == "undecided" else change.verdict
 
 
-def _change(c: Comparison, comparison: str, key: str, kind: NotifyOn, change: VerdictChange) -> Change:
+def _change(
+    c: Comparison, comparison: str, key: str, kind: NotifyOn, change: VerdictChange, begun: dict[str, str]
+) -> Change:
     on = c.decided_on
     more = {
         "comparison": c.id,
@@ -91,10 +98,46 @@ def _change(c: Comparison, comparison: str, key: str, kind: NotifyOn, change: Ve
         "impressions": c.impressions,
         "clicks": c.clicks,
     }
-    text = headline(c)
-    if kind != c.verdict:  # it describes another state than the words do
-        text = f"{reason_words(change.text)} ({clock_time(change.at, c.looked)}). Now: {text}"
     incident = f"{comparison}-labels" if change.kind in ("withheld", "restored") else comparison
+    ends = ""
+    if kind in ("worse", "withheld"):
+        begun[incident] = key
+    else:
+        ends = begun.pop(incident, "")
     return Change(
-        key, kind, change.at, c.candidate.model, text, serves_nobody(c), comparison, incident=incident, more=more
+        key,
+        kind,
+        change.at,
+        c.candidate.model,
+        _text(c, kind, change),
+        quiet=_is_quiet(c, kind),
+        ends=ends,
+        comparison=comparison,
+        incident=incident,
+        more=more,
+        titled="Labels reliable again" if change.kind == "restored" else "",  # "Recovered" would be said of the version
     )
+
+
+def _is_quiet(c: Comparison, kind: NotifyOn) -> bool:
+    """Whether nobody needs to know. What a retired version has served may still be judged, since labels come late; whether its
+    labels are reliable later on is no news.
+    """
+    role = c.roles[1]
+    gone = role is not None and role.name == "retired"
+    return serves_nobody(c) or (gone and kind in ("withheld", "recovered"))
+
+
+def _text(c: Comparison, kind: NotifyOn, change: VerdictChange) -> str:
+    text = headline(c)
+    if kind == c.verdict:
+        return text
+    # it describes another state than the words do
+    said = f"{reason_words(change.text)} ({clock_time(change.at, c.looked)})"
+    stands = c.verdict != "undecided" and change.verdict == c.verdict and c.supported_now is not False
+    if change.kind == "restored" and stands and not c.withheld:
+        return f"{said}; the verdict stands: {text}"
+    if change.kind == "withheld" and c.withheld:
+        until = f"{said}: no new verdict until labels are reliable again"
+        return f"{until}; the last one stands: {text}" if stands else f"{until}. Now: {text}"
+    return f"{said}. Now: {text}"

@@ -30,12 +30,13 @@ class Notice:
     text: str
     link: str  # of the page; "": server.external_url is not set
     more: Mapping[str, Any]
+    titled: str = ""  # what the title begins with; "": as all of its kind
 
     @property
     def title(self) -> str:
         """For a subject: "Worse: ads v2"."""
         version = self.more.get("candidate")
-        return f"{TITLES[self.kind]}: {self.model}" + (f" {version}" if version else "")
+        return f"{self.titled or TITLES[self.kind]}: {self.model}" + (f" {version}" if version else "")
 
     def as_json(self) -> dict[str, Any]:
         """The object that a webhook gets."""
@@ -53,9 +54,9 @@ class Notice:
 
 def message_of(key: str, body: Mapping[str, Any], external_url: str) -> Notice:
     """From what the outbox keeps."""
-    more = {name: value for name, value in body.items() if name not in ("kind", "model", "at", "text")}
+    more = {name: value for name, value in body.items() if name not in ("kind", "model", "at", "text", "titled")}
     link = page_link(external_url, more.get("comparison"))
-    return Notice(key, body["kind"], body["model"], body["at"], body["text"], link, more)
+    return Notice(key, body["kind"], body["model"], body["at"], body["text"], link, more, body.get("titled", ""))
 
 
 def message_for_a_test(now: float, external_url: str) -> Notice:

@@ -12,7 +12,8 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from streameval.compare.reading.notified import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 _LONGEST_BACKOFF = 300.0  # seconds
 _PRIMED = "primed"  # a condition: changes are sent from then on
 _LOOK_SECONDS = 5.0  # between two checks for work that nobody has announced: another worker's, or the lease
+_NEVER_SENT = ("no_receivers", "not_subscribed", "serves_nobody", "before_notifications")
 _REFUSED_SECONDS = 3600.0  # until a rejected message is tried again, at most
 
 
@@ -81,8 +83,8 @@ class Notifier:
         opens = [*quiet.opens, *([_PRIMED] if primes else [])]
         if not changes and not opens and not quiet.closes:
             return
-        parcels = [self._parcel(one, old=primes) for one in (*changes, *quiet.changes)]
         try:
+            parcels = self._parcels((*changes, *quiet.changes), old=primes)
             self._dropped.update(self._outbox.put(parcels, self._clock(), opens, quiet.closes))
         except StoreError as error:
             log.error("notify: %s; retrying", error)
@@ -92,6 +94,19 @@ class Notifier:
         self._conditions.difference_update(quiet.closes)
         for post in self._posts.values():
             post.wake()
+
+    def _parcels(self, changes: Iterable[Change], *, old: bool) -> list[Parcel]:
+        """What was told while a version served is ended aloud, though it serves nobody now: an incident may be open."""
+        every = list(changes)
+        untold = self._outbox.untold() if any(one.quiet and one.ends for one in every) else []
+        never_sent = {one.key for one in untold if one.why in _NEVER_SENT}
+        parcels = []
+        for change in every:
+            aloud = bool(change.ends) and change.ends not in never_sent
+            parcels.append(self._parcel(replace(change, quiet=change.quiet and not aloud), old=old))
+            if parcels[-1].untold is not None:
+                never_sent.add(change.key)
+        return parcels
 
     def _parcel(self, change: Change, *, old: bool) -> Parcel:
         whom = [

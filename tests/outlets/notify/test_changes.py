@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from streameval.compare.reading.reading import Comparison, Role, VerdictChange
+from streameval.compare.reading.reading import Comparison, Role, RoleName, VerdictChange
 from streameval.events.batch import Series
 from streameval.outlets.notify.changes import verdict_changes
+from streameval.outlets.notify.message import message_of
 from streameval.outlets.notify.silence import silences
 from streameval.results.snapshot import Snapshot, empty_snapshot
 from tests.comparisons import MINUTE, NOON, comparison
@@ -61,6 +62,69 @@ def test_a_version_that_serves_nobody_alarms_nobody() -> None:
     [live] = verdict_changes(of(comparison(changes=told)))
     [shadow] = verdict_changes(of(comparison(changes=told, roles=(None, Role("shadow")))))
     assert (live.quiet, shadow.quiet) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("role", "quiet"),
+    [
+        ("live", [False, False, False, False]),
+        ("retired", [False, False, True, True]),  # its last labels come late, and are judged
+        ("shadow", [True, True, True, True]),
+    ],
+)
+def test_labels_of_a_version_that_is_gone_are_no_news(role: RoleName, quiet: list[bool]) -> None:
+    told = (
+        VerdictChange(NOON, "verdict", "worse", "said"),
+        VerdictChange(NOON + 1, "contrary", "not_worse", "said"),
+        VerdictChange(NOON + 2, "withheld", "not_worse", "no clicks"),
+        VerdictChange(NOON + 3, "restored", "not_worse", "labels are reliable again"),
+    )
+    found = list(verdict_changes(of(comparison("not_worse", changes=told[1:], roles=(None, Role(role))))))
+    assert [one.kind for one in found] == ["not_worse", "withheld", "recovered"]
+    assert [one.quiet for one in found] == quiet[1:]
+    first = next(verdict_changes(of(comparison("worse", changes=told[:1], roles=(None, Role(role))))))
+    assert first.quiet == quiet[0]
+
+
+def test_a_change_knows_what_it_ends() -> None:
+    told = (
+        VerdictChange(NOON, "verdict", "worse", "said"),
+        VerdictChange(NOON + 1, "withheld", "worse", "no clicks"),
+        VerdictChange(NOON + 2, "restored", "worse", "labels are reliable again"),
+        VerdictChange(NOON + 3, "contrary", "undecided", "said"),
+        VerdictChange(NOON + 4, "verdict", "not_worse", "said"),
+    )
+    worse, withheld, restored, recovered, green = verdict_changes(of(comparison("not_worse", changes=told)))
+    assert (worse.ends, withheld.ends, restored.ends, recovered.ends) == ("", "", withheld.key, worse.key)
+    assert green.ends == ""
+    *_, unsupported = verdict_changes(of(comparison(changes=told[:3], supported_now=False)))
+    assert (unsupported.kind, unsupported.ends) == ("recovered", worse.key)
+
+
+def test_labels_that_are_reliable_again_are_no_recovery_of_a_version() -> None:
+    told = (
+        VerdictChange(NOON, "verdict", "worse", "said"),
+        VerdictChange(NOON + MINUTE, "withheld", "worse", "no clicks where many were expected"),
+        VerdictChange(NOON + 2 * MINUTE, "restored", "worse", "labels are reliable again"),
+    )
+    *_, withheld = verdict_changes(of(comparison(changes=told[:2], withheld=True, reason="no_clicks")))
+    assert withheld.text.startswith(
+        "no clicks where many were expected (12:01 UTC): no new verdict until labels are reliable again; the last one "
+        "stands: v2 is worse than v1: "
+    )
+    *_, restored = verdict_changes(of(comparison(changes=told)))
+    assert restored.text.startswith("labels are reliable again (12:02 UTC); the verdict stands: v2 is worse than v1: ")
+    notice = message_of(restored.key, restored.body(), "")
+    assert (notice.title, notice.kind) == ("Labels reliable again: default v2", "recovered")
+    assert "titled" not in notice.as_json()
+    *_, again = verdict_changes(of(comparison(changes=told, withheld=True, reason="no_clicks")))
+    assert again.text.startswith("labels are reliable again (12:02 UTC). Now: ")  # they are not, by now
+    ended = (*told[:1], VerdictChange(NOON + MINUTE, "contrary", "not_worse", "worse -> not worse"))
+    *_, recovered = verdict_changes(of(comparison("not_worse", changes=ended)))
+    assert message_of(recovered.key, recovered.body(), "").title == "Recovered: default v2"
+    undecided = tuple(replace(one, verdict="undecided") for one in told[1:])
+    _, restored = verdict_changes(of(comparison("undecided", changes=undecided)))
+    assert restored.text.startswith("labels are reliable again (12:02 UTC). Now: v2 against v1 is undecided")
 
 
 def test_a_change_that_is_not_the_latest_says_what_holds_now() -> None:

@@ -17,15 +17,17 @@ import pytest
 
 from streameval.compare.reading.handling import Handling, comparison_key
 from streameval.compare.reading.notified import Told
+from streameval.compare.reading.reading import Role, RoleName, VerdictChange
 from streameval.events.batch import Series
 from streameval.outlets.notify import notifier as module
 from streameval.outlets.notify.notifier import Notifier
 from streameval.outlets.notify.receivers import make_receiver
-from streameval.results.snapshot import CheckpointState
+from streameval.results.snapshot import CheckpointState, Snapshot
 from streameval.settings import toml
 from streameval.store import outbox as outbox_module
 from streameval.store.errors import StoreError
 from streameval.store.outbox import Outbox
+from tests.comparisons import NOON, comparison
 from tests.outlets.receiving import Inbox, http_receiver
 from tests.outlets.telling import seen, story
 
@@ -158,6 +160,34 @@ def test_a_muted_comparison_sends_nothing_not_even_what_waited(inbox: Inbox, tmp
         until(lambda: len(inbox.taken) == 1)
     outbox.close()
     assert inbox.ids == keys_of(3)[2:]
+
+
+OUTAGES = [
+    VerdictChange(NOON + number, kind, "worse", "said")  # type: ignore[arg-type]
+    for number, kind in enumerate(("verdict", "withheld", "restored", "withheld", "restored", "withheld", "restored"))
+]
+
+
+@pytest.mark.parametrize("role", ["retired", "shadow"])
+@pytest.mark.parametrize("served", [0, 1, 2, 3])
+def test_what_was_told_while_a_version_served_is_ended_and_nothing_else_is_told(
+    inbox: Inbox, tmp_path: Path, role: RoleName, served: int
+) -> None:
+    """`served`: changes until it no longer did. Its labels are withheld three times, with a restart in between."""
+
+    def now(changes: int, role: RoleName) -> Snapshot:
+        found = comparison(changes=tuple(OUTAGES[:changes]), roles=(None, Role(role)))
+        return replace(seen(0), number=changes + 2, comparisons=(found,))
+
+    with telling(inbox, tmp_path, tmp_path) as notifier:
+        notifier.see(now(served, "live"))
+        until(lambda: not notifier.states()[0].waiting)
+    with telling(inbox, tmp_path, tmp_path, had_state=True) as notifier:
+        for changes in (max(served, 1), 4, len(OUTAGES)):
+            notifier.see(now(changes, role))
+        until(lambda: not notifier.states()[0].waiting)
+    wanted = {0: [] if role == "shadow" else [0], 1: [0], 2: [0, 1, 2], 3: [0, 1, 2]}[served]
+    assert [int(one.split("-")[1]) - NOON for one in inbox.ids] == wanted
 
 
 def test_what_happened_before_there_were_notifications_is_no_news(inbox: Inbox, tmp_path: Path) -> None:
