@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from streameval.compare.reading.reading import Role
 from streameval.events.batch import Series
@@ -72,6 +73,14 @@ def test_what_is_live_and_worse_is_named_before_the_newest_deploy(
     if worse:
         page.locator(".view > .verdicts .verdict").first.get_by_role("link").first.click()
         page.wait_for_selector(".detail .verdict[data-verdict=worse]")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_several_that_are_worse(shown, watch, theme: str) -> None:
+    page = watch(shown(serving(30, (3, 5, 7, 9, 20))), 1280, 800, theme, bypass_csp=True).open("overview?window=5m")
+    page.wait_for_selector("tr[data-series]")
+    found = Axe().run(page).response["violations"]
+    assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
 
 
 def test_the_comparisons_begin_with_what_is_live_and_worse(shown, watch) -> None:
