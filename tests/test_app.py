@@ -19,7 +19,7 @@ from streameval.events.batch import Batch, Catalog
 from streameval.loop import commits
 from streameval.loop.partition import Partition
 from streameval.loop.pipeline import Pipeline
-from streameval.server.api.overview import degraded
+from streameval.server.api.degraded import degraded
 from streameval.settings.tree import Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.protocol import LettersError, SourceError

@@ -14,7 +14,7 @@ from streameval.events.batch import Batch, Catalog, Features, Impressions, Shado
 from streameval.events.names import MAX_NAME, OTHER
 from streameval.join import runs
 from streameval.loop.pipeline import Pipeline
-from streameval.server.api.overview import degraded
+from streameval.server.api.degraded import degraded
 from streameval.settings.tree import Files, Settings
 from streameval.sources.dead_letters import JsonlDeadLetters
 from streameval.sources.files import FileSource

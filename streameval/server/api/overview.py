@@ -10,12 +10,12 @@ from streameval.compare.reading.as_json import comparison_json, role_json
 from streameval.compare.reading.choice import begun, headlines, worse_live
 from streameval.compare.reading.reading import Comparison
 from streameval.compare.reading.words import claim, headline, remarks
-from streameval.events.names import OTHER
 from streameval.metrics.registry import by_name, names
 from streameval.results.certificate import CertificateState
 from streameval.results.result import Result
 from streameval.results.snapshot import CheckpointState, PartitionState, Snapshot
 from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_json
+from streameval.server.api.degraded import degraded
 from streameval.server.api.schemas.status import Compared
 from streameval.server.api.selection import slice_values
 
@@ -163,70 +163,6 @@ def checks(snapshot: Snapshot) -> dict[str, bool]:
     if not snapshot.ready and snapshot.number <= 0:
         return {"first_snapshot": False}
     return dict(snapshot.ready)
-
-
-def degraded(snapshot: Snapshot) -> list[str]:
-    """Problems that do not stop the monitor, in sentences: no reason to send traffic elsewhere."""
-    out = [one.words() for one in snapshot.suspensions]
-    if snapshot.checkpoints is not None and snapshot.checkpoints.failing:
-        out.append(
-            f"checkpoints: {snapshot.checkpoints.failing} partitions cannot be written now, their last good ones stay; the log says why"
-        )
-    if snapshot.checkpoints is not None and snapshot.checkpoints.claimed:
-        out.append(
-            f"checkpoints: {snapshot.checkpoints.claimed} partitions were claimed by another worker and are not counted here; "
-            "do two groups share store.path?"
-        )
-    if snapshot.checkpoints is not None and snapshot.checkpoints.gone_unread:
-        out.append(
-            f"checkpoints: the topics no longer have partitions {', '.join(map(str, snapshot.checkpoints.gone_unread))}, and what "
-            "they had counted cannot be restored, so it is missing from the results; the log says why"
-        )
-    if snapshot.checkpoints is not None and snapshot.checkpoints.rows_lost:
-        out.append(
-            f"checkpoints: {snapshot.checkpoints.rows_lost} impressions were in files that are damaged or missing, so late clicks on "
-            "them are unmatched; the log names the files"
-        )
-    if snapshot.history is not None and snapshot.history.failing:
-        out.append(f"history: {snapshot.history.unwritten} panes wait, none can be written now; the log says why")
-    if snapshot.history is not None and snapshot.history.lost:
-        out.append(f"history: {snapshot.history.lost} panes left memory before they could be written")
-    if snapshot.history is not None and snapshot.history.skipped:
-        out.append(f"history: {snapshot.history.skipped} rows could not be written; the log names them")
-    if snapshot.stands_still:
-        as_of = rfc3339(round(snapshot.taken_at * 1000))
-        out.append(f"kafka: the group has no partition for this process any more; the results stay those of {as_of}")
-    if snapshot.certificate is not None and (expiry := snapshot.certificate.words(snapshot.taken_at)) is not None:
-        out.append(expiry)
-    out += [f"notify {r.name}: {r.waiting} messages are waiting: {r.error}" for r in snapshot.receivers if r.error]
-    out += [f"notify {r.name}: {r.dropped} messages were dropped" for r in snapshot.receivers if r.dropped]
-    out += [f"sink {s.name}: {s.waiting} panes and verdicts are waiting: {s.error}" for s in snapshot.sinks if s.error]
-    out += [f"sink {s.name}: {s.lost} panes could not be written in time" for s in snapshot.sinks if s.lost]
-    for (topic, partition), count in sorted(snapshot.lost.items()):
-        out.append(f"kafka: {count} messages of {topic} [{partition}] were deleted or skipped before they were read")
-    for topic, times in sorted(snapshot.recreated.items()):
-        out.append(f"kafka: topic {topic} was deleted and recreated" + (f", {times} times" if times > 1 else ""))
-    for topic, count in sorted(snapshot.unpaired.items()):
-        out.append(f"kafka: {count} partitions of topic {topic} are not read because the other topic lacks them")
-    for who, count in sorted(snapshot.strangers.items()):
-        out.append(
-            f"kafka: {who} is no streameval but in this group, and the {count} partitions it reads are not counted; give it one of its own"
-        )
-    out += [one for one in (snapshot.letters, snapshot.schemas) if one]
-    if snapshot.ready.get("broker"):
-        out += [
-            f"kafka: nothing comes from {topic} [{p}], and no broker says that this is its end; has it a leader?"
-            for topic, p in snapshot.unread
-        ]
-    if any(OTHER in r.series for r in snapshot.results.overall):
-        out.append("versions: more than are distinguished at once; the further ones are in __other__, and not compared")
-    for dimension, values in snapshot.slice_values.items():
-        if values.overflowed:
-            out.append(
-                f"slices: {dimension} has had more than {values.most_counted} values; which of them are in __other__ "
-                "depends on the order of events"
-            )
-    return out
 
 
 def _events(snapshot: Snapshot) -> dict[str, Any]:

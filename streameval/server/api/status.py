@@ -10,7 +10,8 @@ from starlette.responses import Response
 from streameval.results.publish import Publisher
 from streameval.server.api import tables
 from streameval.server.api.answers import answer
-from streameval.server.api.overview import checks, degraded, status
+from streameval.server.api.degraded import degraded
+from streameval.server.api.overview import checks, status
 from streameval.server.api.queries import StatusQuery
 from streameval.server.api.schemas import status as schemas
 from streameval.server.api.tables import CSV
