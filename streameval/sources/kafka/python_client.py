@@ -24,6 +24,13 @@ TUNING: dict[str, Any] = {
     "reconnect_backoff_max_ms": 2_000,
 }
 _LOOK_AGAIN_MS = 100.0
+# of options, by the type of their defaults; those without one are passed on as they are
+_TYPES: dict[type, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int, float), "a number"),
+    float: ((int, float), "a number"),
+    str: ((str,), "a text"),
+}
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 RESERVED = {
     "bootstrap_servers": "set kafka.bootstrap_servers instead",
@@ -98,7 +105,7 @@ def make_client(make: Callable[..., Any], options: Mapping[str, Any], given: Map
 
 
 def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options as the client takes them; raises SourceError for one that it does not know."""
+    """Returns the options as the client takes them; raises SourceError for one that it does not know, or of another type."""
     for name in options:
         if name not in defaults:
             raise SourceError(
@@ -107,6 +114,10 @@ def known_options(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> di
     protocol = options.get("security_protocol", _PROTOCOLS[0])
     if protocol not in _PROTOCOLS:  # the client takes what it does not know for PLAINTEXT
         raise SourceError(f"kafka.client_options.security_protocol: {protocol!r} is none of {', '.join(_PROTOCOLS)}")
+    for name, value in options.items():
+        kinds, words = _TYPES.get(type(defaults[name]), ((type(value),), ""))
+        if type(value) not in kinds:  # a boolean is no number
+            raise SourceError(f"kafka.client_options.{name} = {value!r}: must be {words}")
     return shared_options(options, defaults)
 
 

@@ -30,3 +30,23 @@ def test_acks_that_do_not_exist_are_an_error_before_anything_is_sent(acks: objec
 def test_acks_that_exist_are_taken() -> None:
     for acks in (0, 1, -1, "all"):
         KafkaPythonSender("127.0.0.1:1", {"acks": acks})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("session_timeout_ms", "30s", "a number"),
+        ("session_timeout_ms", True, "a number"),
+        ("check_crcs", 1, "true or false"),
+        ("client_rack", 3, "a text"),
+    ],
+)
+def test_a_value_of_another_type_is_an_error_that_names_its_option(name: str, value: object, words: str) -> None:
+    """The client's own errors name no option, and a session's timeout was a ValueError."""
+    with pytest.raises(SourceError, match=rf"^kafka\.client_options\.{name} = {value!r}: must be {words}$"):
+        known_options({name: value}, KafkaConsumer.DEFAULT_CONFIG)
+
+
+def test_values_of_options_whose_defaults_say_nothing_are_passed_on() -> None:
+    given = {"session_timeout_ms": 30_000.0, "receive_buffer_bytes": 1 << 20, "ssl_cafile": "ca.pem"}
+    assert known_options(given, KafkaConsumer.DEFAULT_CONFIG) == given
