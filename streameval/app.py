@@ -20,6 +20,7 @@ from streameval.events.batch import Batch
 from streameval.loop.around import Around
 from streameval.loop.commits import Commits
 from streameval.loop.keeper import PartitionKeeper
+from streameval.loop.last_known import LastKnown
 from streameval.loop.options import options_of
 from streameval.loop.pace import Pace
 from streameval.loop.pipeline import Pipeline
@@ -71,6 +72,7 @@ class Loop:
     _pace: Pace = field(init=False)
     _commits: Commits = field(init=False)
     _around: Around = field(init=False)
+    _last_known: LastKnown = field(default_factory=LastKnown, init=False)
     _read_since: float = 0.0  # s
     _letters_wait: str = ""  # why, until somebody acts
 
@@ -127,16 +129,14 @@ class Loop:
             letters=self._letters_wait,
             certificate=self.certificate(),
         )
-        if self.source.is_out():  # what was counted is void here, but the best that is known until it can be restored
-            self.pipeline.stand_still()
-        else:
-            self.pipeline.advance(self._around.complete and not self.pipeline.resumes(self._around.at_end))
+        self.pipeline.advance(self._around.complete and not self.pipeline.resumes(self._around.at_end))
         if self.outlets is not None:
             out = self.outlets
             around = replace(around, receivers=out.receivers(), sinks=out.sinks(), external_url=out.external_url)
         snapshot = self.pipeline.snapshot(around)
         if self.outlets is not None:
             snapshot = replace(snapshot, comparisons=self.outlets.annotated(snapshot.comparisons))
+        snapshot = self._last_known.shown(self.publisher.latest(), snapshot, is_out=self.source.is_out())
         self.publisher.publish(snapshot)
         self.pipeline.seconds["publish"] += time.perf_counter() - begin
 

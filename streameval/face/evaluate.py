@@ -15,6 +15,7 @@ from streameval.face.monitor import Monitor
 from streameval.face.options import WeightingName, make_settings, several
 from streameval.face.result import Evaluation
 from streameval.face.tables import as_table, column_names, file_columns, is_table_file, read_table
+from streameval.face.unread import IF_SHOWN, check_shown, tell_unread
 from streameval.loop.options import values_counted
 from streameval.process.progress import shown
 from streameval.settings.tree import Settings
@@ -63,7 +64,7 @@ def evaluate(
     `pclick`, `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; `weight`, the number of impressions
     that a row stands for, only with `sampling.weights`). Without users there is no GAUC, and standard errors treat rows as
     independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing. If the table holds only
-    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`.
+    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`. Other fields of events are not read (see `unread`).
 
     Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns,
     as a list or by version, otherwise each on its own rows. `slices` are columns whose values get their own results;
@@ -111,7 +112,10 @@ def _evaluate(
         return _joined(_read(data, paths, set(known), columns), clicks, columns, settings)
     if settings.windows.sliding and columns.ts is None:
         raise ValueError("windows: rows need a column of times, ts")
-    return evaluate_labelled(_read(data, paths, columns.names(), columns), columns, settings, baseline)
+    tell_unread(known, columns.names())
+    table = _read(data, paths, columns.names() | ({IF_SHOWN} & set(known)), columns)
+    check_shown(table)
+    return evaluate_labelled(table, columns, settings, baseline)
 
 
 def _paths(data: Any) -> list[Path] | None:

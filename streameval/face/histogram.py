@@ -23,6 +23,7 @@ _MAGIC, _VERSION = b"SEVH", 2  # 1 had no checksum of head and edges, and is rea
 _HEAD = struct.Struct("<4sBBH")  # magic, version, bits, inner edges
 _CRC = struct.Struct("<I")  # of the head and the edges, behind them; the rest has its own
 _MOST_BITS = 16
+_LARGEST = 1 << 62  # of a sum: that of two of them is still found to be larger
 
 
 class Certified(NamedTuple):
@@ -65,14 +66,17 @@ class ScoreHistogram:
         return self._count(scores, labels, +1)
 
     def remove(self, scores: ArrayLike, labels: ArrayLike) -> Self:
-        """Subtracts scores that were added before."""
+        """Subtracts scores that were added before; after others metrics raise ValueError."""
         return self._count(scores, labels, -1)
 
     def __add__(self, other: Self) -> Self:
-        return self._with(self._vector + self._like(other))
+        return self._with(_bounded(self._vector + self._like(other)))
+
+    def __radd__(self, other: object) -> Self:
+        return self if other == 0 else NotImplemented  # what `sum` begins with
 
     def __sub__(self, other: Self) -> Self:
-        return self._with(self._vector - self._like(other))
+        return self._with(_bounded(self._vector - self._like(other)))
 
     def __neg__(self) -> Self:
         return self._with(-self._vector)
@@ -83,7 +87,7 @@ class ScoreHistogram:
         return self._layout == other._layout and self._vector == other._vector
 
     def __repr__(self) -> str:
-        auc = self.auc()
+        auc = None if self._lacks() else self.auc()
         said = "" if auc is None else f", AUC {auc.value:.6f} ± {auc.error:.1g}"
         return f"ScoreHistogram({self.impressions:,} scores, {self.clicks:,} clicks{said})"
 
@@ -99,7 +103,7 @@ class ScoreHistogram:
 
     def auc(self) -> Certified | None:
         """The AUC (ties count half), within half a bin's ties; None without both labels."""
-        values, _ = evaluate(self._view())
+        values, _ = evaluate(self._whole())
         value, error = values["auc"], values["auc_error"]
         return None if value is None or error is None else Certified(value, error)
 
@@ -113,7 +117,7 @@ class ScoreHistogram:
 
     def metric(self, name: str) -> float | None:
         """Any metric of docs/metrics.md by its name; None: undefined, as per-user metrics are here. Raises KeyError."""
-        values, _ = evaluate(self._view())
+        values, _ = evaluate(self._whole())
         if name not in values:
             raise KeyError(f"{name!r} is not a metric; there are {', '.join(metric.name for metric in METRICS)}")
         return values[name]
@@ -172,7 +176,8 @@ class ScoreHistogram:
         if not bool(((label == 0) | (label == 1)).all()):
             raise ValueError("labels must be 0 or 1")
         if p.size:
-            self._vector = self._vector + sketched(self._layout, np.zeros(p.size, np.int32), p, label, sign)
+            counted = sketched(self._layout, np.zeros(p.size, np.int32), p, label, sign)
+            self._vector = _bounded(self._vector + counted)
         return self
 
     def _with(self, vector: SparseVector) -> Self:
@@ -190,5 +195,23 @@ class ScoreHistogram:
         self._vector.add_to(out)
         return out
 
+    def _lacks(self) -> bool:
+        """Whether more scores of a bin and label were removed than added."""
+        return any(bool((counts < 0).any()) for counts in read_histogram(self._dense(), self._layout))
+
+    def _whole(self) -> View:
+        if self._lacks():
+            raise ValueError(
+                "more scores, or other ones, were removed than had been added: this is no histogram of scores"
+            )
+        return self._view()
+
     def _view(self) -> View:
         return View.of(self._dense(), self._layout, Undefined("no_users"))
+
+
+def _bounded(vector: SparseVector) -> SparseVector:
+    """Raises OverflowError if a sum may have grown beyond 64 bits."""
+    if vector.values.size and not -_LARGEST <= int(vector.values.min()) <= int(vector.values.max()) <= _LARGEST:
+        raise OverflowError("sums of more scores than 64 bits can hold: keep histograms of parts")
+    return vector

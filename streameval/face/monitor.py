@@ -55,6 +55,7 @@ class Monitor:
         )
         self._pipeline = Pipeline(self._settings, time.time)
         self._decoder = make_decoder(self._settings, self._pipeline)
+        self._is_finished = False
         self._rows = 0  # impressions so far, by which those without an id are called
 
     def update(self, impressions: Any = None, clicks: Any = None) -> None:
@@ -63,8 +64,13 @@ class Monitor:
         Impressions have `ts`, `user_id` and `pclick`, and `impression_id` unless they carry their label, `clicked`;
         clicks have `impression_id` and `ts`. Slice values are columns of the dimension's name. An invalid event is
         skipped, and counted in the report. Raises ValueError for a table with unusable columns, TypeError for anything
-        that is not a table.
+        that is not a table. After `finish` there is nothing to add to: ValueError.
         """
+        if self._is_finished:
+            raise ValueError(
+                "finish() has ended the input and made every label final, so these events would find no clicks: begin a new "
+                "Monitor for them, or call finish() after the last of them (snapshot() needs none)"
+            )
         shown = (
             iter(())
             if impressions is None
@@ -81,7 +87,10 @@ class Monitor:
         return Evaluation(replace(self._pipeline.snapshot(), users=self._pipeline.users()))
 
     def finish(self) -> None:
-        """Ends the input: every label becomes final, and every window ends with the newest impression."""
+        """Ends the input: every label becomes final, and every window ends with the newest impression. Nothing can be added
+        afterwards.
+        """
+        self._is_finished = True
         self._pipeline.finish()
 
     def save(self, path: str | Path) -> None:
@@ -89,7 +98,9 @@ class Monitor:
         state = self._pipeline.partition_state(0)
         settings = self._settings.model_dump(mode="json")
         try:
-            container.write(Path(path), {"settings": settings, "rows": self._rows, "state": state})
+            container.write(
+                Path(path), {"settings": settings, "rows": self._rows, "finished": self._is_finished, "state": state}
+            )
         finally:
             self._pipeline.state_written(0)
 
@@ -98,7 +109,7 @@ class Monitor:
         """A monitor that continues as the saved one would have. Raises OSError, and StoreError for a damaged file."""
         saved = container.read(Path(path))
         out = cls(settings=saved["settings"])
-        out._rows = saved["rows"]
+        out._rows, out._is_finished = saved["rows"], saved.get("finished", False)
         if saved["state"] is not None:
             out._pipeline.restore_partition(0, saved["state"])
         return out

@@ -212,10 +212,6 @@ class Pipeline:
             auctions=self._evaluator.auctions(parts, self.settings.auction),
         )
 
-    def stand_still(self) -> None:
-        """Readers keep what the last `advance` left, under a new number."""
-        self._latest = replace(self._latest, number=self._latest.number + 1, stands_still=True)
-
     def compare(self, complete: bool = True) -> tuple[Comparison, ...]:
         """Evaluates only comparisons, and drops old panes, for callers that need nothing else.
 
@@ -325,7 +321,9 @@ class Pipeline:
         self._background.wait()
         self._readings.pop(partition, None)
         self.gone.discard(partition)
-        if self.partitions.pop(partition, None) is not None:
+        if (dropped := self.partitions.pop(partition, None)) is not None:
+            for stage, seconds in dropped.seconds.items():  # a counter of the process
+                self.seconds[stage] += seconds
             self._comparisons.rebuild(self._counted())
         self._retirement.partition_left()
         self._idle.forget(partition)

@@ -221,7 +221,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
 
 def _step_back(process: subprocess.Popen[str]) -> None:
     with suppress(OSError):  # it has ended
-        os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+        os.setpriority(os.PRIO_PROCESS, process.pid, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def compile_kernel(name: str, arguments: Sequence[Text]) -> None:

@@ -5,6 +5,7 @@ Several files are one partition, read one after another in the given order.
 
 from __future__ import annotations
 
+import logging
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -40,6 +41,8 @@ from streameval.sources.packed import CountedFile, unpacked
 from streameval.sources.protocol import DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
+log = logging.getLogger(__name__)
+
 _READ_ERRORS = (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError)  # the last one: from column names
 _MOST_BYTES = 256 << 20  # bytes of lines in a batch: with longer lines it has fewer than `max_events`
 
@@ -61,7 +64,7 @@ class FileSource(Source):
 
         Raises SourceError for a file that is missing or of unknown format, ConfigError for a bad mapping.
         """
-        self._paths = [Path(p) for p in paths]
+        self._paths = _with_something([Path(p) for p in paths])
         self._decoder = decoder
         self._max_events = max_events
         self._sink = sink
@@ -287,3 +290,12 @@ def _up_to_fault(runs: Iterator[LineRun], faults: list[Exception]) -> Iterator[L
         yield from runs
     except _READ_ERRORS as error:
         faults.append(error)
+
+
+def _with_something(paths: Sequence[Path]) -> list[Path]:
+    """Returns the files that are not empty, as one may be of an hour without traffic; all of them if all are."""
+    full = [path for path in paths if object_store.size(path)]
+    for path in paths if full else ():
+        if path not in full:
+            log.warning("%s is empty: there is nothing to read", object_store.address(path))
+    return full or list(paths)

@@ -117,3 +117,33 @@ def test_bytes_of_the_first_format_are_read() -> None:
     data = histogram.to_bytes()
     head = 8 + 8 * 2
     assert ScoreHistogram.from_bytes(data[:4] + b"\x01" + data[5:head] + data[head + 4 :]) == histogram
+
+
+def test_sums_beyond_64_bits_are_an_error_and_no_other_number() -> None:
+    """Doubled 30 times a log loss was negative."""
+    histogram = ScoreHistogram(4).add([0.1, 0.9, 0.4], [0, 1, 0])
+    loss, auc = histogram.log_loss(), histogram.auc()
+    with pytest.raises(OverflowError, match="64 bits"):
+        for _ in range(70):
+            assert (histogram.log_loss(), histogram.auc()) == (pytest.approx(loss, rel=1e-12), auc)
+            histogram += histogram
+    with pytest.raises(OverflowError, match="64 bits"):
+        (-histogram) - histogram - histogram
+
+
+def test_more_removed_than_added_is_no_histogram_of_scores() -> None:
+    for wrong in (
+        ScoreHistogram(4).remove([0.3], [1]),
+        ScoreHistogram(4).add([0.3, 0.2], [1, 0]).remove([0.3, 0.2], [0, 1]),
+    ):
+        for read in (wrong.auc, wrong.log_loss, wrong.calibration):
+            with pytest.raises(ValueError, match="were removed than had been added"):
+                read()
+        assert "AUC" not in repr(wrong)
+
+
+def test_sum_adds_histograms() -> None:
+    parts = [ScoreHistogram(4).add([p], [label]) for p, label in ((0.1, 0), (0.7, 1), (0.2, 0))]
+    assert sum(parts) == ScoreHistogram(4).add([0.1, 0.7, 0.2], [0, 1, 0])
+    with pytest.raises(TypeError):
+        1 + parts[0]

@@ -117,14 +117,28 @@ def test_columns_are_arrays_too_and_slices_go_by_their_names() -> None:
 def test_events_that_cannot_be_used_are_counted_and_tables_that_cannot_are_refused() -> None:
     monitor = streameval.Monitor()
     monitor.update({"ts": [START, START], "user_id": ["a", "b"], "pclick": [0.5, 7.0], "clicked": [0, 1]})
-    monitor.finish()
-    assert monitor.snapshot().report()["events"]["invalid"] == {"out_of_range": 1}
     with pytest.raises(ValueError, match="impression_id"):
         monitor.update({"ts": [START], "user_id": ["a"], "pclick": [0.5]})
     with pytest.raises(ValueError, match="ts: is missing"):
         monitor.update({"user_id": ["a"], "pclick": [0.5], "clicked": [1]})
+    monitor.finish()
+    assert monitor.snapshot().report()["events"]["invalid"] == {"out_of_range": 1}
     with pytest.raises(ConfigError, match="attribution_window"):
         streameval.Monitor(attribution_window="half an hour")
+
+
+def test_after_finish_nothing_can_be_added_also_by_a_loaded_one(tmp_path: Path) -> None:
+    """Every click of new impressions was unmatched: an AUC of half the positives, and a hint that blamed the data."""
+    monitor = streameval.Monitor()
+    some = {"impression_id": ["a"], "ts": [START], "user_id": ["u"], "pclick": [0.5]}
+    monitor.update(some, {"impression_id": ["a"], "ts": [START + 1]})
+    monitor.finish()
+    monitor.save(tmp_path / "state")
+    for finished in (monitor, streameval.Monitor.load(tmp_path / "state")):
+        before = finished.snapshot().report()["events"]
+        with pytest.raises(ValueError, match=r"^finish\(\) has ended the input"):
+            finished.update(some)
+        assert finished.snapshot().report()["events"] == before
 
 
 def test_an_impression_without_a_pclick_is_no_click() -> None:

@@ -139,12 +139,10 @@ def test_results_stay_while_the_brokers_are_away_for_longer_than_the_session(
         assert counted(run) == 10
         assert run.get("/api/v1/results").json()["results"] == shown != []
         (line,) = run.get("/readyz").json()["degraded"]
-        assert line.startswith(
-            "kafka: the group has no partition for this process any more; the results stay those of "
-        )
+        assert line.startswith("kafka: the group has dropped this process; the results stay those of ")
         verdict = run.get("/api/v1/models/default/verdict").json()
         assert not verdict["reliable"]
-        assert verdict["reason"].startswith("no partition is assigned to the monitor: the results are those of 20")
+        assert verdict["reason"].startswith("the group has dropped the monitor: the results are those of 20")
         launcher("start", str(own_kafka))
         lab.write(lab.impressions, impressions(10, 5, step=HOUR))
         until_seen(lambda: counted(run) == 15 and run.get("/readyz").status_code == 200, run)

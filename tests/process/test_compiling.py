@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from streameval.process.compiling import Compiling, Interrupted, as_line, read_kernels
+from streameval.process.compiling import Compiling, Interrupted, _step_back, as_line, read_kernels
 from streameval.process.signatures import from_json, to_json
 
 _MODULE = """
@@ -96,6 +97,19 @@ print([name for name, _ in compiling.compiled], compiling.total)
 @pytest.mark.parametrize("helpers", [0, 2])
 def test_what_is_needed_later_is_compiled_while_this_process_goes_on(tmp_path: Path, helpers: int) -> None:
     assert run(tmp_path, helpers, code=_GO_ON) == "['made:first', 'made:first'] 1"
+
+
+@pytest.mark.parametrize(("own", "of_helpers"), [(0, 10), (15, 15)])
+def test_helpers_step_back_and_never_before_this_process(
+    monkeypatch: pytest.MonkeyPatch, own: int, of_helpers: int
+) -> None:
+    """As root a helper of a process at 19 was raised to 10."""
+    monkeypatch.setattr(os, "getpriority", lambda which, who: own)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as process:
+        _step_back(process)
+        monkeypatch.undo()
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == max(of_helpers, os.getpriority(os.PRIO_PROCESS, 0))
+        process.communicate("\n")
 
 
 def test_a_kernel_that_another_thread_has_begun_before_is_let_pass() -> None:

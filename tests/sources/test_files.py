@@ -378,7 +378,6 @@ def test_a_damaged_byte_of_a_packed_file_is_an_error(tmp_path: Path) -> None:
     ("name", "data", "says"),
     [
         ("missing.jsonl", None, "no such file"),
-        ("empty.jsonl", b"", "is empty"),
         ("events.log", b"{}", "format cannot be told from the name; set files.format"),
         ("events.jsonl.bz2", b"{}", "format cannot be told from the name; set files.format"),
     ],
@@ -393,6 +392,19 @@ def test_an_unusable_file_is_rejected_before_anything_is_read(
     with pytest.raises(SourceError, match=says) as failure:
         Read([good, tmp_path / name])
     assert str(failure.value).startswith(str(tmp_path / name))
+
+
+def test_an_empty_file_among_others_is_named_and_one_alone_is_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of hourly logs one may be of an hour without traffic."""
+    (tmp_path / "good.jsonl").write_bytes(line(0))
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    got = Read([tmp_path / "empty.jsonl", tmp_path / "good.jsonl"])
+    assert sum(len(batch.impressions) for batch in got.batches) == 1
+    assert "empty.jsonl is empty: there is nothing to read" in caplog.text
+    with pytest.raises(SourceError, match=r"empty\.jsonl: is empty"):
+        Read([tmp_path / "empty.jsonl"])
 
 
 def test_a_folder_is_rejected_as_a_folder(tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ def _of_kafka(snapshot: Snapshot) -> list[str]:
     out = []
     if snapshot.stands_still:
         as_of = rfc3339(round(snapshot.taken_at * 1000))
-        out.append(f"kafka: the group has no partition for this process any more; the results stay those of {as_of}")
+        out.append(
+            f"kafka: the group has dropped this process; the results stay those of {as_of} until it has partitions again, and has read what came since"
+        )
     for (topic, partition), count in sorted(snapshot.lost.items()):
         out.append(f"kafka: {count} messages of {topic} [{partition}] were deleted or skipped before they were read")
     for topic, times in sorted(snapshot.recreated.items()):

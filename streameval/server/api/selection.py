@@ -82,8 +82,10 @@ def models(snapshot: Snapshot) -> list[str]:
 
 
 def check_model(snapshot: Snapshot, model: str | None) -> None:
-    """An unknown model is a 404; None is none in particular."""
+    """An unknown model is a 404, and a 503 before anything is known; None is none in particular."""
     known = models(snapshot)
+    if model is not None and not known and not snapshot.ready.get("assigned", True):
+        raise Problem(503, "no partition is assigned yet: nothing is known of any model", headers={"Retry-After": "5"})
     if model is not None and model not in known:
         raise unknown("model", model, known)
 

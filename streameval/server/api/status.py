@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -17,9 +18,11 @@ from streameval.server.api.schemas import status as schemas
 from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, problem_responses
 
+_OLD = 30.0  # seconds
 
-def router(publisher: Publisher, version: str) -> APIRouter:
-    """/livez, /readyz, /healthz and /api/v1/status."""
+
+def router(publisher: Publisher, version: str, age: Callable[[], float]) -> APIRouter:
+    """/livez, /readyz, /healthz and /api/v1/status. `age`: s since the latest snapshot was taken."""
     routes = APIRouter()
 
     @routes.get("/livez", tags=["health"], response_model=schemas.Health, response_model_exclude_unset=True)
@@ -40,6 +43,8 @@ def router(publisher: Publisher, version: str) -> APIRouter:
         """
         snapshot = publisher.latest()
         found, amiss = checks(snapshot), degraded(snapshot)
+        if age() > _OLD:  # the loop hangs, or is starved: none of the others is known
+            found["fresh"] = False
         failing = [name for name, passed in found.items() if not passed]
         if failing:
             why = f" ({snapshot.preparing})" if snapshot.preparing else ""

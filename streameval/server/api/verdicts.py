@@ -80,13 +80,10 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
 
 def _doubt(snapshot: Snapshot) -> str | None:
     """Why nothing should be concluded from the numbers now; None: it may be."""
+    if snapshot.stands_still:
+        return f"the group has dropped the monitor: the results are those of {rfc3339(round(snapshot.taken_at * 1000))}"
     if not snapshot.ready.get("assigned", True):
-        as_of = (
-            f"the results are those of {rfc3339(round(snapshot.taken_at * 1000))}"
-            if snapshot.stands_still
-            else "there are no results yet"
-        )
-        return f"no partition is assigned to the monitor: {as_of}"
+        return "no partition is assigned to the monitor: there are no results yet"
     return None if snapshot.join.reliable else snapshot.join.reason or "the join is unhealthy"
 
 

@@ -102,7 +102,7 @@ def create_app(
     turns = Turns(publisher, paced=paced)
     _guard(app, access, turns)
     for routes in (
-        api_status.router(publisher, version),
+        api_status.router(publisher, version, lambda: clock() - publisher.latest().taken_at if paced else 0.0),
         api_results.router(publisher, history),
         api_strata.router(publisher, history),
         api_series.router(publisher, history),

@@ -172,7 +172,8 @@ def _checkpoints(state: CheckpointState) -> Iterator[tuple[str, tuple[str, ...],
     yield "checkpoint_failures_total", (), state.failures
     yield "checkpoints_fenced_total", (), state.fenced
     yield "checkpoint_restores_total", (), state.restores
-    yield "restarts_total", (), state.restarts
+    if state.restores or state.written:  # a 0 before they are restored would count the past again
+        yield "restarts_total", (), state.restarts
     yield "rows_on_disk", (), state.rows
     yield "rows_mapped", (), state.rows_mapped
     yield "rows_size_bytes", (), state.rows_bytes

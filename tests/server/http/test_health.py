@@ -66,6 +66,32 @@ MISSING = [
 ]
 
 
+@pytest.mark.parametrize(("age", "status"), [(29.0, 200), (31.0, 503)])
+def test_an_old_snapshot_is_not_fresh_where_a_loop_should_make_new_ones(
+    client_of, build, age: float, status: int
+) -> None:
+    """While a loop hung, or was starved, everything it had last known was said to be well."""
+    snapshot = build.snapshot()
+    publisher, now = Publisher(snapshot), snapshot.taken_at + age
+    client = client_of(create_app(publisher, Server(), version="1", clock=lambda: now, paced=True))
+    found = client.get("/readyz")
+    assert found.status_code == status
+    assert found.json()["checks"].get("fresh", True) is (status == 200)
+    shown = client_of(create_app(publisher, Server(), version="1", clock=lambda: now))
+    assert shown.get("/readyz").status_code == 200, "of a run that has ended"
+
+
+def test_before_partitions_are_assigned_no_model_is_said_not_to_exist(client_of, build) -> None:
+    """After a kill a gate was told 404, as of a name that is misspelt, and gave up."""
+    snapshot = replace(empty_snapshot(0.0), number=1, ready={"broker": True, "assigned": False})
+    client = client_of(create_app(Publisher(snapshot), Server(), version="1"))
+    found = client.get("/api/v1/models/ads/verdict")
+    assert (found.status_code, found.headers["Retry-After"]) == (503, "5")
+    assert found.json()["detail"] == "no partition is assigned yet: nothing is known of any model"
+    known = client_of(create_app(Publisher(build.snapshot()), Server(), version="1"))
+    assert known.get("/api/v1/models/ads2/verdict").status_code == 404
+
+
 def test_ready_when_every_check_passes_whatever_is_degraded_is_said(client) -> None:
     answer = client.get("/readyz")
     assert answer.status_code == 200
