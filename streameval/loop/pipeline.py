@@ -190,6 +190,7 @@ class Pipeline:
             partitions=usage.partition_states(self.partitions, self._readings, self.gone),
             join=health,
             panes=panes,
+            panes_waiting_from=self.panes.waiting_from,
             panes_gone=self.panes.gone,
             pane=self._pane,
             sketches=sketches,

@@ -68,6 +68,12 @@ class PaneHistory:
             self._sketches = None
         return self._columns
 
+    @property
+    def waiting_from(self) -> int | None:
+        """When the oldest pane begins (ms) that was never evaluated; None: there is none."""
+        never = self._waiting - self._done.keys()
+        return min(never) * self._pane if never else None
+
     def needed_from(self, keep: int) -> int:
         """The first pane that scoreboards must keep: those that sinks lack are still to be evaluated."""
         return keep if self.lacking() is None else min([keep, *self._waiting])

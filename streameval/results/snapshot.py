@@ -173,6 +173,7 @@ class Snapshot:
     join: JoinHealth
     panes: Mapping[Series, PaneColumns] = field(default_factory=dict)
     pane: int = 60_000  # ms, the length of each of them
+    panes_waiting_from: int | None = None  # ms: the oldest that is still to be evaluated begins then
     panes_gone: tuple[int, ...] = ()  # ms: some that left memory while a sink lacked them, the newest last
     sketches: PaneSketches | None = None  # None: a history answers for steps and slices of them
     users: Mapping[Series, UserColumns] = field(default_factory=dict)

@@ -48,6 +48,7 @@ class Feed:
         self.lacking: int | None = (
             0  # ms: panes that begin then or later are not written yet; None: another process writes
         )
+        self._waiting_from: int | None = None  # panes from there on may have been evaluated since the last look
         self._gone: set[int] = set()  # panes that had left memory at the last look
         self._wrote: dict[int, float] = {}  # pane -> monotonic seconds, lately
         self._counts: Counter[str] = Counter()
@@ -146,6 +147,7 @@ class Feed:
         if snapshot.panes is self._columns:
             return
         self._digests, self._columns = pane_digests(snapshot.panes), snapshot.panes
+        self._waiting_from = snapshot.panes_waiting_from
         if self._digests:
             oldest, gone = min(self._digests), set(snapshot.panes_gone)
             lost = {start for start in self._missing if start < oldest} | (gone - self._gone - self._panes.keys())
@@ -160,7 +162,8 @@ class Feed:
 
     def _note_lacking(self) -> None:
         if self._digests:
-            self.lacking = min(self._missing, default=max(self._digests) + 1)
+            since = min(self._missing, default=max(self._digests) + 1)
+            self.lacking = since if self._waiting_from is None else min(since, self._waiting_from)
 
     def _forgotten(self) -> list[str]:
         """Panes that no restart will need again."""
