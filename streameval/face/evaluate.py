@@ -64,7 +64,7 @@ def evaluate(
     `pclick`, `user_id`, `model_version`, `model`, `ts`, `request_id`, `item_id`, `value`; `weight`, the number of impressions
     that a row stands for, only with `sampling.weights`). Without users there is no GAUC, and standard errors treat rows as
     independent. Without `ts` (integer ms, timestamps or ISO 8601) the order of rows means nothing. If the table holds only
-    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`. Other fields of events are not read (see `unread`).
+    a share of the non-clicks, set `settings={"sampling": {"negatives": share}}`. Fields such as `propensity` are not read, as a warning says.
 
     Versions are compared with the `baseline` (default: the first): on the same rows when `score` names several columns,
     as a list or by version, otherwise each on its own rows. `slices` are columns whose values get their own results;

@@ -32,7 +32,7 @@ from streameval.sources.formats.avro_program import (
     compiled,
 )
 from streameval.sources.formats.event_layout import EventLayout, layout_of
-from streameval.sources.formats.framed import Branch, Read, Reader, Schema
+from streameval.sources.formats.framed import Branch, EventReader, Read, Reader, Schema
 from streameval.sources.formats.raw import RawEvents, Rejection
 
 _TIMES = {
@@ -64,7 +64,7 @@ def reader(schema: Schema) -> Reader:
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
-class AvroReader(Reader):
+class AvroReader(EventReader):
     """Reads messages of one schema."""
 
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class AvroReader(Reader):
         dimensions: Sequence[str],
         hashed: bool,
     ) -> tuple[RawEvents, NDArray[np.bool_]] | None:
-        """See `Reader.plain`."""
+        """See `EventReader.plain`."""
         table = tuple(FIELDS.values())
         layout = layout_of(table, tuple(dimensions))
         if layout is None:
@@ -148,23 +148,19 @@ class UnionReader(Reader):
         """`kinds`: as parsed by fastavro; `named`: types by their full names. Raises UnusableSchemaError."""
         if len(kinds) > _MOST_TYPES:
             raise UnusableSchemaError(f"its schema is a union of {len(kinds)} types: at most {_MOST_TYPES} are read")
-        self._readers: list[Reader | Rejection] = []
+        self._readers: list[EventReader | Rejection] = []
         for number, kind in enumerate(kinds):
             try:
                 self._readers.append(AvroReader(kind, named))
             except UnusableSchemaError as error:
                 self._readers.append(("wrong_schema", "", f"type {number} of its union: {error}"))
-        if not any(isinstance(one, Reader) for one in self._readers):
+        if not any(isinstance(one, EventReader) for one in self._readers):
             raise UnusableSchemaError("its schema is a union without a record: an event must be one")
 
     @property
     def types(self) -> Mapping[str, Collection[str]]:
         """See `Reader.types`."""
-        return {name: of for one in self._readers if isinstance(one, Reader) for name, of in one.types.items()}
-
-    def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
-        """Is not called: its branches are."""
-        raise NotImplementedError
+        return {name: of for one in self._readers if isinstance(one, EventReader) for name, of in one.types.items()}
 
     def branches(self, data: bytes, bounds: NDArray[np.int64]) -> list[Branch]:
         """See `Reader.branches`."""

@@ -64,13 +64,21 @@ class Reader(ABC):
         """The fields of each type of event that was met so far, by its name; a renamed one is called as ours."""
 
     @abstractmethod
+    def branches(self, data: bytes, bounds: NDArray[np.int64]) -> list[Branch]:
+        """Divides the messages data[bounds[k, 0]:bounds[k, 1]] among the readers of the schema's several types."""
+
+
+class EventReader(Reader):
+    """Reads messages of one type, or of types that it tells apart by itself."""
+
+    @abstractmethod
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
         """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones, for each message type in the
         schema, and the problems of the others. `renamed`: a field that says that it was called as ours is ours.
         """
 
     def branches(self, data: bytes, bounds: NDArray[np.int64]) -> list[Branch]:
-        """Divides the messages data[bounds[k, 0]:bounds[k, 1]] among the readers of the schema's several types."""
+        """See `Reader.branches`: there is one."""
         return [Branch(self, np.arange(len(bounds)), bounds)]
 
     def plain(
@@ -87,7 +95,7 @@ class Reader(ABC):
 class Branch(NamedTuple):
     """Messages of one type: what reads them, or why they cannot be read; their numbers, and where the type's data are."""
 
-    reader: Reader | Rejection
+    reader: EventReader | Rejection
     rows: NDArray[np.int64]
     bounds: NDArray[np.int64]
 
@@ -170,7 +178,7 @@ class Framed:
         """Returns (raw columns with their messages, problems by message) for messages of one type and kind."""
         reader, rows, bounds = branch
         kind, id = group >> 32, group & 0xFFFFFFFF
-        if not isinstance(reader, Reader):
+        if not isinstance(reader, EventReader):
             reason, name, what = reader
             return [], dict.fromkeys(range(rows.size), (reason, name, f"schema {id}: {what}"))
         plain = None
@@ -185,7 +193,7 @@ class Framed:
 
     def _by_table(
         self,
-        reader: Reader,
+        reader: EventReader,
         data: bytes,
         bounds: NDArray[np.int64],
         some: NDArray[np.int64],

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streameval.sources.formats.avro_program import UnusableSchemaError
-from streameval.sources.formats.framed import Read, Reader, Schema
+from streameval.sources.formats.framed import EventReader, Read, Schema
 from streameval.sources.formats.raw import Rejection
 
 _MAIN = "streameval_event.proto"
@@ -49,7 +49,7 @@ def reader(schema: Schema) -> ProtobufReader:
         raise UnusableSchemaError(f"its schema cannot be used: {str(error)[:200]}") from None
 
 
-class ProtobufReader(Reader):
+class ProtobufReader(EventReader):
     """Reads messages of one schema."""
 
     def __init__(self, schema: Schema) -> None:
