@@ -125,12 +125,8 @@ def index_of(rows: NDArray[np.int64]) -> slice | NDArray[np.int64]:
 def take_features(features: Features, rows: NDArray[np.int64]) -> Features:
     """The features of the given rows, in that order."""
     whole = span(rows)
-    if whole is not None:  # without a copy
-        first, end = whole.start, whole.stop
-        a, b = int(features.indptr[first]), int(features.indptr[end])
-        dicts = None if features.dicts is None else features.dicts[first:end]
-        offset = None if features.offset is None else features.offset[first:end]
-        return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts, offset)
+    if whole is not None:
+        return _cut_features(features, whole)
     lengths, flat = csr_lengths(features.indptr, rows)
     indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     dicts = features.dicts
@@ -179,13 +175,16 @@ def take_impressions(impressions: Impressions, rows: NDArray[np.int64], order: N
 
 
 def cut_impressions(impressions: Impressions, rows: slice) -> Impressions:
-    """The rows of a slice, without a copy; of features and names there are none."""
+    """The rows of a slice, without a copy."""
     first, end = rows.start, rows.stop
+    names = impressions.names
     return Impressions(
         order=impressions.order[rows],
         **{name: getattr(impressions, name)[rows] for name in PLAIN},
         fields={name: column[rows] for name, column in impressions.fields.items()},
         shadow=None if impressions.shadow is None else _cut_shadow(impressions.shadow, first, end),
+        features=None if impressions.features is None else _cut_features(impressions.features, rows),
+        names=None if names is None else Names(*(getattr(names, name)[rows] for name in Names.__slots__)),
         query=None if impressions.query is None else impressions.query[rows],
         policies=None if impressions.policies is None else _cut_shadow(impressions.policies, first, end),
     )
@@ -195,6 +194,20 @@ def _cut_shadow(shadow: Shadow, first: int, end: int) -> Shadow:
     a, b = int(shadow.indptr[first]), int(shadow.indptr[end])
     indptr = shadow.indptr[first : end + 1]
     return Shadow(indptr - a if a else indptr, shadow.series[a:b], shadow.pclick[a:b])
+
+
+def _cut_features(features: Features, rows: slice) -> Features:
+    first, end = rows.start, rows.stop
+    a, b = int(features.indptr[first]), int(features.indptr[end])
+    dicts = None if features.dicts is None else features.dicts[rows]
+    offset = None if features.offset is None else features.offset[rows]
+    return Features(features.indptr[first : end + 1] - a, features.index[a:b], features.value[a:b], dicts, offset)
+
+
+def cut_clicks(clicks: Clicks, rows: slice) -> Clicks:
+    """The rows of a slice, without a copy."""
+    fields = {name: column[rows] for name, column in clicks.fields.items()}
+    return Clicks(clicks.order[rows], clicks.id[rows], clicks.ts[rows], fields)
 
 
 def take_clicks(clicks: Clicks, rows: NDArray[np.int64], order: NDArray[np.int32]) -> Clicks:

@@ -17,6 +17,7 @@ from streameval.face.options import WeightingName, make_settings
 from streameval.face.result import Evaluation
 from streameval.face.tables import as_table
 from streameval.loop.pipeline import Pipeline
+from streameval.loop.short_batches import short_batches
 from streameval.settings.tree import Settings
 from streameval.store import container
 
@@ -133,7 +134,12 @@ class Monitor:
         size = self._settings.batch.max_events
         for start in range(0, table.num_rows, size):
             batch, _ = self._decoder.table(table.slice(start, size), topic="", partition=0, first_offset=start)
-            yield replace(batch, shared=self._settings.one_log)
+            batch = replace(batch, shared=self._settings.one_log)
+            if not self._settings.models:
+                yield batch
+                continue
+            for piece, _ in short_batches(batch, self._settings.join.attribution_window, self._rows):
+                yield piece
 
 
 def _of_type(kind: str, table: pa.Table) -> pa.Table:

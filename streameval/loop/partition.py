@@ -35,6 +35,7 @@ from streameval.loop.estimates import RowPropensities
 from streameval.loop.online import OnlineModels
 from streameval.loop.reading import Conflicts
 from streameval.loop.row_counts import LabelListener, RowCounts, timed
+from streameval.loop.short_batches import short_batches
 from streameval.models.learner import Learner
 from streameval.process.background import Background
 
@@ -98,11 +99,18 @@ class Partition:
         released = self.quarantine.screen(batch)
         for ahead in self.quarantine.take_ahead():
             self.counted.joins.ahead(ahead)
-        count = 0 if released.before is None else self._step(released.before).size
-        refused = self._step(released.now)
+        count = 0 if released.before is None else self._in_pieces(released.before).size
+        refused = self._in_pieces(released.now)
         if count + refused.size:
             places = released.places[refused]
             self.conflicts = Conflicts(count + refused.size, places[places >= 0], batch)
+
+    def _in_pieces(self, batch: Batch) -> NDArray[np.int32]:
+        """Steps through a batch, for online models in short pieces. Returns the numbers of refused impressions."""
+        if not self.learners:
+            return self._step(batch)
+        pieces = short_batches(batch, self.policy.attribution_window, self.joiner.counts["impressions"])
+        return np.concatenate([self._step(piece) + np.int32(first) for piece, first in pieces])
 
     def _step(self, batch: Batch) -> NDArray[np.int32]:
         """Joins, scores and counts; returns the numbers of refused impressions."""
@@ -160,7 +168,7 @@ class Partition:
     def finish(self) -> None:
         """The stream has ended: everything matures, every request closes."""
         for events in self.quarantine.finish():
-            self._step(Batch(0, *events, self.shared))
+            self._in_pieces(Batch(0, *events, self.shared))
         self.joiner.finish()
         self._advance()
 
