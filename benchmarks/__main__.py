@@ -7,38 +7,43 @@ from __future__ import annotations
 
 import sys
 
+from streameval.process.memory import settle
 from streameval.process.quick_sort import choose_sort
+from streameval.process.start import quick_imports, take_short_turns
 
-choose_sort()  # as the program does; before NumPy is imported
-
-from benchmarks import (  # noqa: E402  (after that choice)
-    against,
-    auctions,
-    checkpoint,
-    cliffs,
-    cold,
-    compare,
-    exposure,
-    face,
-    formats,
-    history,
-    kafka,
-    live,
-    memory,
-    partitions,
-    pipeline,
-    questions,
-    ranking,
-    record,
-    rivals,
-    sampling,
-    scaling,
-    serving,
-    snapshot,
-    stages,
-    startup,
-)
-from benchmarks.detection import command  # noqa: E402  (after that choice)
+# all of it as `streameval run` does
+choose_sort()  # before NumPy is imported
+settle()
+take_short_turns()
+with quick_imports():
+    from benchmarks import (
+        against,
+        auctions,
+        checkpoint,
+        cliffs,
+        cold,
+        compare,
+        exposure,
+        face,
+        formats,
+        history,
+        kafka,
+        live,
+        memory,
+        partitions,
+        pipeline,
+        questions,
+        ranking,
+        record,
+        rivals,
+        sampling,
+        scaling,
+        serving,
+        snapshot,
+        stages,
+        startup,
+    )
+    from benchmarks.detection import command
 
 ALL = {
     "pipeline": pipeline.main,

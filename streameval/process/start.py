@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 NEW_OBJECTS = 20_000  # between two looks of the collector at the youngest
+_TURN = 0.0005  # seconds
 
 
 @contextmanager
@@ -28,6 +29,13 @@ def quick_imports() -> Iterator[None]:
     finally:
         gc.set_threshold(NEW_OBJECTS)
         gc.enable()
+
+
+def take_short_turns() -> None:
+    """Has threads hand on the interpreter after half a millisecond (5 by default): a scrape waits for several turns of the
+    loop's.
+    """
+    sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
 
 
 def open_standard_streams() -> None:

@@ -6,18 +6,17 @@ import errno
 import gc
 import socket
 import ssl
-import sys
 import threading
 import time
 
 import uvicorn
 from fastapi import FastAPI
 
+from streameval.process.start import take_short_turns
 from streameval.server.api.stream import Streams
 from streameval.server.http.connections import MAX_HEAD, STATE_SECONDS, Listener, connection_class
 
 _BACKLOG = 128
-_TURN = 0.0005  # seconds a thread may keep the interpreter from others: a scrape waits for several turns of the loop's
 
 
 class ServeError(RuntimeError):
@@ -56,7 +55,7 @@ def serve(
     """
     tls: ssl.SSLContext | None = app.state.tls
     listener = _listen(host, port)
-    sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
+    take_short_turns()
     gc.collect()
     gc.freeze()  # some 200,000 objects of imported code, or every full collection stops all threads to look at them
     bound = listener.getsockname()[1]

@@ -8,8 +8,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.events.batch import Features
 from streameval.events.hashing import hash_at, hash_two
 from streameval.events.words64 import PADDING, address_of, load8, load64, store64, store_double
+from streameval.sources.formats.rooms import room
 
 MAX_NAMES = 256  # every name is compared with those before it; longer objects are read in the slow way
 _NAME_BYTES = 16  # of a row of names
@@ -30,18 +32,23 @@ class FeatureColumns(NamedTuple):
 
     @staticmethod
     def of(size: int, shortest: int) -> FeatureColumns:
-        """Returns columns for the entries in `size` bytes of objects, each of at least `shortest`; pages never written
-        to take no memory.
+        """Returns columns for the entries in `size` bytes of objects, each of at least `shortest`: this thread's until
+        it asks for others (see `rooms`).
         """
-        room = size // shortest + 1
+        most = size // shortest + 1
         names = np.full((MAX_NAMES + 1, 2), (0, -1))  # none
         return FeatureColumns(
-            np.empty(room, np.uint64),
-            np.empty(room),
+            room("entry", most, np.uint64),
+            room("value", most, np.float64),
             names,
-            np.empty(MAX_NAMES, np.uint64),
-            np.empty(size + 3 * len(PADDING), np.uint8),
+            room("mixed", MAX_NAMES, np.uint64),
+            room("scratch", size + 3 * len(PADDING), np.uint8),
         )
+
+    def features(self, indptr: NDArray[np.int64]) -> Features:
+        """Returns the entries as features of rows, copied; `indptr`: see `Features`."""
+        total = int(indptr[-1])
+        return Features(indptr, self.entry[:total].copy(), self.value[:total].copy())
 
 
 FeaturePlaces = tuple[int, int, int, int, int]

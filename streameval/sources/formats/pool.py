@@ -1,7 +1,11 @@
-"""Words of several columns numbered by their bytes, for kernels: each column has its own numbers, from 0 on."""
+"""Words of several columns numbered by their bytes, for kernels: each column has its own numbers, from 0 on.
+
+A thread keeps its hash table from one batch to the next (see `rooms`), with the cells cleared that were used.
+"""
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import numba
@@ -14,27 +18,35 @@ from streameval.sources.formats.texts import Words
 
 _MOST = 1 << 20  # cells
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_COLUMN, _START, _END, _CODE = range(4)
+_COLUMN, _START, _END, _CODE, _CELL = range(5)
 _KNOWN, _LAST = range(2)
-_CELL_BYTES, _WORD_BYTES, _COLUMN_BYTES = 16, 32, 16  # of a row
+_CELL_BYTES, _WORD_BYTES, _COLUMN_BYTES = 16, 40, 16  # of a row
 
 
 class Pool(NamedTuple):
     """A hash table with open addressing, and the words that it points to."""
 
     cells: NDArray[np.uint64]  # [a power of two, 2]: hash (0: empty) and word
-    words: NDArray[np.int64]  # [most, 4]: for each word its column, start and end, code
+    words: NDArray[np.int64]  # [most, 5]: for each word its column, start and end, code, and cell
     columns: NDArray[np.int64]  # [1 + columns, 2]: number of words, and the last one; the first row: of all columns
 
     @staticmethod
     def of(columns: int, rows: int) -> Pool:
-        """Returns a pool for `columns` columns of `rows` rows; what does not fit is not numbered."""
+        """Returns a pool for `columns` columns of `rows` rows; what does not fit is not numbered. It is this thread's
+        until it asks for another.
+        """
         size = 64
         while size < min(2 * columns * rows, _MOST):
             size *= 2
         known = np.zeros((columns + 1, 2), np.int64)
         known[:, _LAST] = -1
-        return Pool(np.zeros((size, 2), np.uint64), np.empty((size // 2, 4), np.int64), known)
+        kept = _kept.pool
+        if kept is None or len(kept.cells) < size:
+            kept = Pool(np.zeros((size, 2), np.uint64), np.empty((size // 2, 5), np.int64), known)
+        else:
+            kept.cells[kept.words[: int(kept.columns[0, _KNOWN]), _CELL]] = 0
+        _kept.pool = Pool(kept.cells, kept.words, known)
+        return _kept.pool
 
     def column(self, codes: NDArray[np.int64], column: int, text: bytes | bytearray) -> Words:
         """Returns a column from its codes (-1: none) and the text that was read."""
@@ -43,6 +55,11 @@ class Pool(NamedTuple):
         return Words(codes.astype(np.int32), [text[a:b].decode() for a, b in mine.tolist()])
 
 
+class _Kept(threading.local):
+    pool: Pool | None = None
+
+
+_kept = _Kept()
 PoolPlaces = tuple[int, int, int, int]
 
 
@@ -110,6 +127,7 @@ def intern(text: int, start: int, end: int, column: int, pool: PoolPlaces) -> in
     _put(row, _START, start - text)
     _put(row, _END, end - text)
     _put(row, _CODE, code)
+    _put(row, _CELL, int(at))
     _put(mine, _KNOWN, code + 1)
     _put(mine, _LAST, known)
     _put(of_all, _KNOWN, known + 1)

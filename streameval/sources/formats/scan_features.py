@@ -75,11 +75,10 @@ def from_bytes(
     out = FeatureColumns.of(data.size, 3)  # the shortest entry is `"",` in a list
     lengths, state = np.empty(n, np.int64), np.empty(n, np.int8)
     used = _scan(data, starts, ends, not is_utf8(joined), out, lengths, state)
-    index, value = out.entry[:used], out.value[:used]
     hard = np.flatnonzero(state == HARD)
     if hard.size:
-        return _with_hard(texts, hard, lengths, index, value, state)
-    return Features(_indptr(lengths), index.copy(), value.copy()), state != _ABSENT, {}
+        return _with_hard(texts, hard, lengths, out.entry[:used], out.value[:used], state)
+    return out.features(_indptr(lengths)), state != _ABSENT, {}
 
 
 def is_utf8(text: bytes) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streameval.events.batch import Features
 from streameval.sources.formats.event_layout import HAS_FEATURES, HAS_TS, HASHES, LENGTHS, TS, EventLayout
 from streameval.sources.formats.feature_columns import FeatureColumns
 from streameval.sources.formats.pool import Pool
@@ -95,9 +94,7 @@ def raw_events(
         by_version[name] = ByVersion(message, words, found.version_numbers[slot, :used])
     features = None
     if hashed:
-        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(whole[LENGTHS])))
-        total = int(indptr[-1])
-        features = Features(indptr, entries.entry[:total], entries.value[:total])
+        features = entries.features(np.concatenate((np.zeros(1, np.int64), np.cumsum(whole[LENGTHS]))))
     has_ts, has_features = whole[HAS_TS] > 0, whole[HAS_FEATURES] > 0
     slices: list[pa.Array | Words] = [*every[len(layout.words) :]]
     return RawEvents(kind, whole[TS], has_ts, columns, by_version, slices, has_features, features)
