@@ -1,4 +1,5 @@
-"""Protobuf messages of one schema to a table of columns, parsed by Google's library, the schema compiled by its protoc.
+"""Protobuf messages of one schema to a table of columns, parsed by Google's library, the schema compiled by its protoc;
+plain ones by kernels (see `protobuf_plan`), with the same result.
 
 A field of a message within the event is a column with a dotted name; a map, and `google.protobuf.Struct`, is a map
 column. A missing field without presence (proto3's plain ones) has its default: a number is 0, a boolean is false, and
@@ -10,6 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +21,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streameval.events.fields import FIELDS, required_of_all
+from streameval.events.words64 import PADDING
+from streameval.sources.formats.avro_events import events
 from streameval.sources.formats.avro_program import UnusableSchemaError
+from streameval.sources.formats.event_layout import EventLayout, layout_of
 from streameval.sources.formats.framed import EventReader, Read, Schema
-from streameval.sources.formats.raw import Rejection
+from streameval.sources.formats.protobuf_kernel import written
+from streameval.sources.formats.protobuf_plan import WritingPlan, writing_plan
+from streameval.sources.formats.raw import RawEvents, Rejection
 
 _MAIN = "streameval_event.proto"
 _WRAPPED = ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -33,6 +41,7 @@ _PLAIN = {1: pa.float64(), 2: pa.float64(), 8: pa.bool_(), 9: pa.string(), 12: p
 _MESSAGE, _ENUM, _STRING, _BYTES = 11, 14, 9, 12
 _UNREADABLE = (UnicodeDecodeError, OverflowError, pa.ArrowException)
 _FOREVER = 1 << 62  # ms
+_preparing: list[threading.Thread] = []  # one, once it has begun; until it is over, the library reads all messages
 
 
 def reader(schema: Schema) -> ProtobufReader:
@@ -63,12 +72,40 @@ class ProtobufReader(EventReader):
             self._pool.Add(file)
             self._main = file  # the last one
         self._types: dict[tuple[int, ...], Any] = {}
+        self._plans: dict[tuple[int, ...], tuple[EventLayout, WritingPlan | None]] = {}
 
     @property
     def types(self) -> Mapping[str, Collection[str]]:
         """See `Reader.types`."""
         kinds = [kind.DESCRIPTOR for kind in self._types.values()]
         return {kind.full_name: [one.name for one in kind.fields] for kind in kinds}
+
+    def plain(
+        self, data: bytes, bounds: NDArray[np.int64], kind: int, dimensions: Sequence[str], hashed: bool
+    ) -> tuple[RawEvents, NDArray[np.bool_]] | None:
+        """See `EventReader.plain`: messages of the first one's type."""
+        layout = layout_of(tuple(FIELDS.values()), tuple(dimensions))
+        if layout is None or not len(bounds):
+            return None
+        start, end = bounds[0].tolist()
+        try:
+            indexes, at = _indexes(data, start, end)
+            plan = self._plan(indexes, layout)
+        except ValueError:
+            return None
+        if plan is None or not _are_ready(plan, layout):
+            return None
+        avro, there = written(data, bounds, data[start:at], plan)
+        return events(avro, there, kind, plan.reading, layout, hashed)
+
+    def _plan(self, indexes: tuple[int, ...], layout: EventLayout) -> WritingPlan | None:
+        """Returns how messages of a type are read quickly, if they can be. Raises ValueError."""
+        planned_for, plan = self._plans.get(indexes, (None, None))
+        if planned_for is not layout:
+            kind = self.message_type(indexes).DESCRIPTOR
+            plan = writing_plan(kind, self._maps, _WRAPPERS, tuple(FIELDS.values()), required_of_all(), layout)
+            self._plans[indexes] = layout, plan
+        return plan
 
     def __call__(self, data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], renamed: bool) -> list[Read]:
         """Reads the messages data[starts[k]:ends[k]]: a table of the readable ones for each type, and the problems of
@@ -181,6 +218,19 @@ class ProtobufReader(EventReader):
             )
         elif kind.full_name not in within:
             self._take(given, kind, f"{name}.", out, within)
+
+
+def _are_ready(plan: WritingPlan, layout: EventLayout) -> bool:
+    """Whether the kernels have been compiled, or loaded; the first call has a thread of its own do it."""
+    if not _preparing:
+        _preparing.append(threading.Thread(target=_prepare, args=(plan, layout), name="preparing", daemon=True))
+        _preparing[0].start()
+    return not _preparing[0].is_alive()
+
+
+def _prepare(plan: WritingPlan, layout: EventLayout) -> None:
+    avro, there = written(PADDING, np.zeros((1, 2), np.int64), b"\0", plan)
+    events(avro, there, 0, plan.reading, layout, True)
 
 
 def _milliseconds(time: Any) -> int:
