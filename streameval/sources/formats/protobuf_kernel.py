@@ -179,7 +179,7 @@ def _put_stamp(i: int, end: int, to: int) -> int:
 @numba.njit(cache=True, nogil=True)
 def _member(i: int, end: int, number: int, encoded: int) -> tuple[int, int, bool]:
     """Returns (start, end, whether it is plain) of the one field of a small message (a wrapper, or one side of an entry);
-    start and end are equal if it is not there. The other side of an entry is not looked at.
+    start and end are equal if it is not there. The other side of an entry is not checked.
     """
     begin = stop = i
     times = 0
