@@ -68,10 +68,11 @@ class Comparisons:
         operating_range: tuple[float, float] = WHOLE_CURVE,
         guard_cut: int | None = None,
         weighed: Weighed = "",
+        revisions: Mapping[str, int] | None = None,
     ) -> None:
         """`pane` in ms; `edges`: inner edges of the pClick buckets; `min_propensity`: see `Ledger`. For further
         metrics: `least` is the smallest propensity that is believed, `operating_range` the false positive rates of the
-        partial AUC. `guard_cut`: see `shape_of`. `weighed`: see `Rule`.
+        partial AUC. `guard_cut`: see `shape_of`. `weighed`: see `Rule`. `revisions`: see `Board`.
         """
         s = settings
         shape = shape_of(s.more, least, operating_range, guard_cut)
@@ -87,7 +88,7 @@ class Comparisons:
         limits = BoardLimits(
             s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window, self.gauc_window
         )
-        self._board = Board(rule, limits, pane, self._shape)
+        self._board = Board(rule, limits, pane, self._shape, revisions)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence, self._behind = Silence(), VersionsBehind(pane, join.attribution_window)
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts

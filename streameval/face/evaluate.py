@@ -17,6 +17,7 @@ from streameval.face.result import Evaluation
 from streameval.face.tables import as_table, column_names, file_columns, is_table_file, read_table
 from streameval.face.unread import IF_SHOWN, check_shown, tell_unread
 from streameval.loop.options import values_counted
+from streameval.models.registry import check_features
 from streameval.process.progress import shown
 from streameval.settings.tree import Settings
 
@@ -161,6 +162,8 @@ def _columns(
     if isinstance(score, str):  # without a name in the events, a version is called by its column
         score = {"unknown" if named["score"] is None else score: score}
     scores = dict(score) if isinstance(score, Mapping) else {name: name for name in score}
+    if settings.models and named["score"] is None and _NAMES["score"] not in known:
+        scores = {}  # the models score
     for name in scores.values():
         if name not in known:
             raise ValueError(f"score = {name!r}: there is no such column; there are {there}")
@@ -212,6 +215,8 @@ def _read(data: Any, paths: Sequence[Path] | None, wanted: Collection[str], colu
 def _joined(table: pa.Table, clicks: Any, columns: Columns, settings: Settings) -> Evaluation:
     """Labels come as clicks, or a model learns from them: the loop of `replay`, over tables."""
     monitor = Monitor(settings=settings)
+    if settings.models:
+        table = _for_models(table, columns, settings)
     if isinstance(clicks, (str, Path)):
         path = Path(clicks)
         clicks = read_table(path, file_columns(path), ("impression_id",))
@@ -220,9 +225,26 @@ def _joined(table: pa.Table, clicks: Any, columns: Columns, settings: Settings) 
     return monitor.snapshot()
 
 
+def _for_models(table: pa.Table, columns: Columns, settings: Settings) -> pa.Table:
+    """Rows in order of time, as a model scores none that come late; without users each has its own. Raises ModelError
+    without features.
+    """
+    has_features = any(name.split(".")[0] == "features" for name in table.column_names)
+    missing = "no column is called `features` or `features.<name>`: rename columns that are"
+    check_features(settings.models, "" if has_features else missing)
+    if columns.user is None:
+        users = pa.array(range(table.num_rows), pa.int64()).cast(pa.string())
+        table = table.append_column(_NAMES["user"], users)
+    if columns.ts is None or not (
+        pa.types.is_integer(kind := table.schema.field(columns.ts).type) or pa.types.is_temporal(kind)
+    ):
+        return table
+    return table.sort_by(columns.ts)
+
+
 def _as_events(table: pa.Table, columns: Columns) -> pa.Table:
     """The table with the names that events have for its columns."""
-    served, *others = columns.scores.items()
+    served, *others = columns.scores.items() or [("unknown", _NAMES["score"])]
     names = {served[1] if one == "score" else getattr(columns, one): name for one, name in _NAMES.items()}
     names |= {column: f"predictions.{version}" for version, column in others}
     names |= {column: f"slices.{dimension}" for dimension, column in columns.slices.items()}

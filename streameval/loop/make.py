@@ -107,6 +107,7 @@ def comparisons(settings: Settings, catalog: Catalog, announcements: Announcemen
         operating_range=settings.metrics.operating_range,
         guard_cut=max(settings.ranking.k, default=None) if with_guard else None,
         weighed=settings.sampling.by,
+        revisions={model.name: model.revision for model in settings.models},
     )
 
 

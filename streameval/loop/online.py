@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from streameval.join.joiner import Joiner
 from streameval.join.policy import CLICKED, LATE, SHOWN
 from streameval.loop.row_counts import RowCounts
 from streameval.models.learner import Learner
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -54,6 +57,19 @@ class OnlineModels:
                         self._withdraw(number, rows, part.start + done - 1)
         for learner in asked:
             learner.trained = max(learner.trained, known)
+
+    def tell_blind(self) -> None:
+        """Warns of models that have learned, but not before they had scored most of what there was."""
+        for one in self.learners:
+            if one.updates and one.scored_blindly > one.scored // 2:
+                log.warning(
+                    'model "%s" scored %d of %d impressions before it had learned a label: a log that is no longer than '
+                    "join.attribution_window, or impressions that are read before their clicks (files are read one after the "
+                    "other: give those of clicks first)",
+                    one.name,
+                    one.scored_blindly,
+                    one.scored,
+                )
 
     def _withdraw(self, number: int, rows: NDArray[np.int64], last: int) -> None:
         """Removes scores that a model, suspended at label `last` of these rows, should not have given.

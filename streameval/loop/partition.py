@@ -171,6 +171,7 @@ class Partition:
             self._in_pieces(Batch(0, *events, self.shared))
         self.joiner.finish()
         self._advance()
+        self.models.tell_blind()
 
     def follow(self, firm: int) -> None:
         """Nothing comes any more: labels mature as those of other partitions do, which are firm up to `firm`."""

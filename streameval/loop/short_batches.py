@@ -15,8 +15,8 @@ from streameval.events.batch import NO_IMPRESSIONS, Batch
 from streameval.events.columns import cut_clicks, cut_impressions
 
 _PART = 10  # a label is learned at most this part of the attribution window later than it would be live
-_LEAST = 100  # impressions of a batch, because each has a cost of its own
-_MOST_CUTS = 500  # while the number of impressions so far doubles: cutting costs a long log little
+_LEAST = 10  # impressions of a batch, because each has a cost of its own
+_SHARE = 100  # of the impressions so far a batch has at least one in so many: cutting costs a long log little
 
 
 def short_batches(batch: Batch, window: int, so_far: int) -> Iterator[tuple[Batch, int]]:
@@ -25,7 +25,7 @@ def short_batches(batch: Batch, window: int, so_far: int) -> Iterator[tuple[Batc
     A piece spans about a tenth of the attribution `window` (ms), or more if it would have few impressions, judging by
     those `so_far`. What a batch has beside events comes with the last piece.
     """
-    n, least, span = len(batch.impressions), max(_LEAST, so_far // _MOST_CUTS), window // _PART
+    n, least, span = len(batch.impressions), max(_LEAST, so_far // _SHARE), window // _PART
     reached = np.maximum.accumulate(batch.impressions.ts)
     first = click = 0
     while n - first >= 2 * least:

@@ -72,6 +72,8 @@ class Learner:
     updates: int = 0
     failures: Counter[str] = field(default_factory=Counter)  # by reason
     suspended: Suspension | None = None
+    scored: int = 0  # by this process
+    scored_blindly: int = 0  # of these, before it had learned anything
     _debt: Counter[str] = field(default_factory=Counter)  # by verb: failures * FORGIVEN_BY, minus successes since
     _labels: int = 0  # bits of the labels that it has learned
 
@@ -80,6 +82,8 @@ class Learner:
         n = features.rows
         if self.suspended is not None:
             return np.full(n, np.nan)
+        self.scored += n
+        self.scored_blindly += n if self.updates == 0 else 0
         account = _Account(self, "score", features)
         p = self.model.predict(features, account.failed)
         p[account.close(n) :] = np.nan

@@ -68,7 +68,7 @@ class River:
         out = np.full(len(rows), math.nan)
         for row, x in enumerate(rows):
             try:
-                answer = predict(x)
+                answer = predict(dict(x))  # a copy: the model may change it, and others get it, too
             except Exception as error:
                 reason, words = "raised", self._raised("predict_proba_one", error)
             else:
@@ -86,7 +86,7 @@ class River:
         learn = self._model.learn_one
         for row, (x, y) in enumerate(zip(features.dicts or (), labels.tolist(), strict=True)):
             try:
-                learn(x, bool(y))
+                learn(dict(x), bool(y))
             except Exception as error:
                 if not failed(row, "learn_raised", self._raised("learn_one", error)):
                     break

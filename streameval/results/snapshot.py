@@ -236,6 +236,18 @@ class Snapshot:
             "deploys": [as_json(deploy) for deploy in self.deploys],
             "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
             **({"auctions": self.auction_rows()} if self.auctions else {}),
+            **({"online_failures": self._failures()} if self._failures() else {}),
+        }
+
+    def _failures(self) -> dict[str, Any]:
+        """Events that online models could not score or learn, by reason, and why one is suspended; by model."""
+        words: dict[str, list[str]] = {}
+        for one in self.suspensions:
+            words.setdefault(one.model, []).append(one.words())
+        return {
+            model: {"events": {reason: n for reason, n in reasons.items() if n}, "suspended": words.get(model, [])}
+            for model, reasons in self.online_failures.items()
+            if any(reasons.values()) or model in words
         }
 
     def auction_rows(self) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ FLOORS = {  # a room may know the rooms named here and itself, and no other: all
     "outlets": {"events", "metrics", "settings", "compare", "results", "store", "sources"},
     "loop": {"auction", "events", "sketches", "join", "metrics", "counting", "settings", "models", "compare", "results", "store", "sources", "process"},
     "server": {"auction", "events", "settings", "metrics", "compare", "results", "store", "sources", "process"},
-    "face": {"app", "events", "sketches", "metrics", "counting", "settings", "compare", "results", "store", "loop", "process"},
+    "face": {"app", "events", "sketches", "models", "metrics", "counting", "settings", "compare", "results", "store", "loop", "process"},
     "commands": {"app", "auction", "outlets", "face", "client", "settings", "sources", "models", "simulate", "compare", "results", "server", "loop", "process"},
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from streameval.app import replay
 from streameval.events.batch import Batch, Catalog
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.short_batches import short_batches
+from streameval.models.protocol import ModelError
 from streameval.settings.tree import Settings
 from streameval.testing import ManualClock, Shown, Tap, make_batch
 
@@ -139,7 +140,7 @@ def test_pieces_are_the_batch(gaps: list[int], clicked: int, so_far: int) -> Non
     values = np.concatenate([p.impressions.features.value for p, _ in pieces if p.impressions.features is not None])
     assert batch.impressions.features is not None
     assert values.tolist() == batch.impressions.features.value.tolist()
-    least = max(100, so_far // 500)
+    least = max(10, so_far // 100)
     for piece, _ in pieces[:-1]:
         assert len(piece.impressions) >= least
         at_least = np.maximum.accumulate(piece.impressions.ts)[least - 1]
@@ -151,3 +152,36 @@ def test_traffic_that_is_dense_is_not_cut() -> None:
     pieces: list[tuple[Batch, int]] = [*short_batches(batch, 600_000, 0)]
     assert len(pieces) == 1
     assert pieces[0][0] is batch
+
+
+def test_a_table_in_any_order_without_users_or_scores_and_never_without_features() -> None:
+    table = as_table(a_week(), True)
+    found = streameval.evaluate(table, settings={"models": [MODEL]}).metric("auc", model="lr")
+    shuffled = table.take(pa.array(np.random.default_rng(3).permutation(table.num_rows)))
+    assert streameval.evaluate(shuffled, settings={"models": [MODEL]}).metric("auc", model="lr") == found
+    for lacking in ("user_id", "pclick"):
+        result = streameval.evaluate(table.drop([lacking]), settings={"models": [MODEL]})
+        assert result.metric("auc", model="lr") == found, lacking
+    with pytest.raises(ModelError, match=r"needs features.*features\.<name>"):
+        streameval.evaluate(table.drop([f"features.f{k}" for k in range(3)]), settings={"models": [MODEL]})
+
+
+@pytest.mark.parametrize("clicks_first", [True, False])
+def test_clicks_in_a_file_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture, clicks_first: bool) -> None:
+    events = a_week()
+    table, clicks = as_table(events, False), clicks_of(events)
+    pq.write_table(table.append_column("type", pa.array(["impression"] * table.num_rows)), tmp_path / "a.parquet")
+    pq.write_table(clicks.append_column("type", pa.array(["click"] * clicks.num_rows)), tmp_path / "b.parquet")
+    paths = [tmp_path / name for name in ("a.parquet", "b.parquet")][:: -1 if clicks_first else 1]
+    snapshot = replay(Settings.model_validate({"models": [MODEL]}), paths)
+    (found,) = [r for r in snapshot.results.overall if r.series.source == "online" and r.window == "all"]
+    warned = "before it had learned a label" in caplog.text
+    assert warned is not clicks_first
+    assert (found.metrics["auc"] == pytest.approx(river_auc(events, 600_000), abs=0.01)) is clicks_first
+
+
+@pytest.mark.parametrize(("n", "within"), [(300, 0.06), (1_000, 0.03)])
+def test_even_a_tiny_log_is_nearly_what_it_would_have_been(n: int, within: float) -> None:
+    events = a_week(n)
+    result = streameval.evaluate(as_table(events, True), settings={"models": [MODEL]})
+    assert result.metric("auc", model="lr") == pytest.approx(river_auc(events, 600_000), abs=within)

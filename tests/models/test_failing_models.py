@@ -258,6 +258,40 @@ def test_another_revision_begins_the_model_anew_and_keeps_all_else(tmp_path: Pat
     assert impressions(pipeline, "online", "lr") == 100
 
 
+class Meddling(linear_model.LogisticRegression):
+    """Leaves nothing of the features that it is given."""
+
+    def predict_proba_one(self, x: dict[str, float]) -> Any:
+        answer = super().predict_proba_one(x)
+        x.clear()
+        return answer
+
+    def learn_one(self, x: dict[str, float], y: bool) -> None:
+        super().learn_one(x, y)
+        x.clear()
+
+
+def test_a_model_that_changes_the_features_changes_no_other() -> None:
+    alone, beside = new_pipeline(river("Answers")), new_pipeline(river("Meddling", "first"), river("Answers"))
+    for pipeline in (alone, beside):
+        take(pipeline, [shown(i, x=float(i % 7)) for i in range(300)], 50)
+        pipeline.finish()
+    scores = [[r.metrics for r in readers_see(p).results if r.series.model == "lr"] for p in (alone, beside)]
+    assert scores[0]
+    assert scores[0] == scores[1]
+
+
+def test_the_report_names_failures_and_suspensions() -> None:
+    pipeline = new_pipeline(river("ratio", max_failures=1))
+    events = [shown(i, a=1.0, b=float(i != 5)) for i in range(20)]
+    take(pipeline, events, 5)
+    pipeline.finish()
+    (found,) = readers_see(pipeline).report()["online_failures"].items()
+    assert found[0] == "lr"
+    assert found[1]["events"] == failures(pipeline)
+    assert "is suspended since" in found[1]["suspended"][0]
+
+
 def test_the_place_of_a_failure_is_the_offset_of_its_message() -> None:
     pipeline = new_pipeline(river("Fixed", max_failures=1), window="3s")
     decoder = Decoder(pipeline.catalog, clock=lambda: BEGIN * 2, max_future=0, dicts=True)

@@ -7,7 +7,7 @@ the same events lead to the same looks, whatever the batches, the speed and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -33,14 +33,22 @@ from streameval.events.names import OTHER
 class Board:
     """Deploys, and the comparisons that they lead to."""
 
-    def __init__(self, rule: Rule, limits: BoardLimits, pane: int, shape: RowShape = PLAIN_ROWS) -> None:
-        """`pane` in ms; `shape`: the layout of the ledgers' rows."""
+    def __init__(
+        self,
+        rule: Rule,
+        limits: BoardLimits,
+        pane: int,
+        shape: RowShape = PLAIN_ROWS,
+        revisions: Mapping[str, int] | None = None,
+    ) -> None:
+        """`pane` in ms; `shape`: the layout of the ledgers' rows; `revisions`: of the online models, by name."""
         self._rule, self._limits, self._pane, self._shape = rule, limits, pane, shape
         self._look = LookPanes(pane).length
         self._watch = Watch(limits.share, limits.count)
         self.deploys = Deploys(self._watch)
         self._roles = Roles(limits.share)
         self._learning = LearningModels(limits.learning)
+        self._revisions = dict(revisions or {})
         self.tracked: list[Tracked] = []
         self.arrived = 0  # the first pane that may still get arrivals
         self.looked = 0  # the first pane that has not been evaluated
@@ -179,6 +187,7 @@ class Board:
             "tracked": [{"rule": asdict(tracked.rule), **tracked.state()} for tracked in self.tracked],
             "roles": self._roles.state(),
             "learning": self._learning.state(),
+            "revisions": self._revisions,
         }
 
     def restore(self, state: Mapping[str, Any]) -> list[str]:
@@ -214,7 +223,21 @@ class Board:
             else:
                 self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
                 restarted.append(self.tracked[-1].id)
+        before = state.get("revisions", self._revisions)
+        self._from_scratch({name for name, one in self._revisions.items() if one != before.get(name, 0)})
         return restarted
+
+    def _from_scratch(self, models: Set[str]) -> None:
+        """These online models have forgotten what they had learned: they are learning again."""
+
+        def is_one(series: Series) -> bool:
+            return series.source == "online" and series.model in models
+
+        self._learning.forget(is_one)
+        at = self.looked * self._pane
+        self._restart(at, "its model starts from scratch", lambda t: is_one(t.candidate))
+        for tracked in self.tracked:
+            tracked.learning |= is_one(tracked.candidate) and at <= tracked.start + self._limits.horizon
 
     def add_past(self, segments: Past) -> None:
         """Adds the rows evaluated earlier to new comparisons that need them."""

@@ -10,7 +10,7 @@ third window, one that improves does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,10 @@ class LearningModels:
     def look(self, at: int, partitions: int) -> set[Series]:
         """Called at the end of a pane, in ms. Returns the models whose learning has just finished."""
         return {series for series, one in self._models.items() if one.look(at, partitions)}
+
+    def forget(self, which: Callable[[Series], bool]) -> None:
+        """Forgets models, which are learning from the next label on."""
+        self._models = {series: one for series, one in self._models.items() if not which(series)}
 
     def state(self) -> list[list[Any]]:
         """Returns everything, as plain values."""

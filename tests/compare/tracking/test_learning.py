@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,8 +37,8 @@ LIMITS = BoardLimits(0.01, 1000, 24 * HOUR, 6 * HOUR, 64, 72 * HOUR, WINDOW)
 class World:
     """A version serves, an online model scores; the ledger's rows are those of each minute."""
 
-    def __init__(self) -> None:
-        self.board = Board(RULE, LIMITS, MINUTE)
+    def __init__(self, revision: int = 0, rule: Rule = RULE) -> None:
+        self.board = Board(rule, LIMITS, MINUTE, revisions={"ftrl": revision})
         self.given: list[tuple[int, dict[RowName, Ints]]] = []
 
     def minute(
@@ -56,9 +57,9 @@ class World:
         found = [c for c in self.board.readings(lambda _, reading: reading) if c.candidate == candidate]
         return found[-1] if found else None
 
-    def restarted(self) -> World:
+    def restarted(self, revision: int = 0, rule: Rule = RULE) -> World:
         """Another process with the same logs."""
-        out = World()
+        out = World(revision, rule)
         out.board.restore(json.loads(json.dumps(self.board.state())))
         out.given = list(self.given)
         out.board.rebuild(lambda: iter(out.given))
@@ -121,6 +122,41 @@ def test_found_worse_it_may_recover_be_certified_and_be_found_worse_again() -> N
     while verdicts[:4] == 2 * again:
         verdicts = verdicts[2:]
     assert verdicts == [*again, "undecided", "not_worse", "worse"]
+
+
+@pytest.mark.parametrize("rule", [RULE, replace(RULE, alpha=0.04)])
+def test_a_model_that_starts_from_scratch_is_not_judged_until_it_has_learned(rule: Rule) -> None:
+    world = World()
+    for number in range(100):
+        before = world.minute(number, 0.02)
+    assert before is not None
+    assert before.reason != "learning"
+    world, seen = world.restarted(1, rule), []
+    assert world.board.role(FTRL).name == "learning"
+    for number in range(100, 340):
+        seen.append(world.minute(number, better_and_better(number - 100)))
+        if number == 150:
+            world = world.restarted(1, rule)  # not again
+    assert all(c is not None and c.start >= 100 * MINUTE for c in seen)
+    assert {c.verdict for c in seen if c is not None} <= {"undecided", "not_worse"}
+    (last,) = seen[-1:]
+    assert last is not None
+    assert last.verdict == "not_worse"
+    why = [change.text for change in last.changes if change.kind == "anew"]
+    assert why[-2:] == ["its model starts from scratch", "learned enough to be evaluated"] or rule != RULE
+    assert why[-1] == "learned enough to be evaluated"
+
+
+def test_a_checkpoint_that_says_no_revisions_is_of_the_same_ones() -> None:
+    world = World(3)
+    for number in range(100):
+        world.minute(number, 0.02)
+    state = json.loads(json.dumps(world.board.state()))
+    del state["revisions"]
+    other = World(3)
+    other.board.restore(state)
+    assert other.board.role(FTRL) == world.board.role(FTRL)
+    assert other.board.role(FTRL).name == "shadow"
 
 
 @given(st.integers(1, 239), st.booleans())
