@@ -22,6 +22,7 @@ from streameval.server.api.selection import check_model
 from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, bad_parameter, problem_responses
 
+_EARLIEST = 978_307_200_000  # ms: 2001, before anybody's deploy
 _AHEAD = 3_600_000  # ms that an announced time may lie ahead: a clock that is wrong must not be the newest for years
 
 
@@ -62,6 +63,8 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
         at = now if body.at is None else parse_time(body.at)
         if at > now + _AHEAD:
             raise bad_parameter("at", str(body.at), "is more than an hour ahead; give the time of the deploy", "body")
+        if at < _EARLIEST:
+            raise bad_parameter("at", str(body.at), "is before 2001; give the time of the deploy", "body")
         snapshot = publisher.latest()
         said = Announcement(spelled(body.model), spelled(body.version), at, body.note, body.link)
         on_record = announced_deploy(snapshot.deploys, said)

@@ -98,6 +98,7 @@ def test_what_was_noticed_by_its_traffic_can_be_announced_afterwards(post, inbox
     [
         ({"model": ""}, "model"),
         ({"model": None}, "model"),
+        ({"version": "   "}, "version"),
         ({"version": "v" * 257}, "version"),
         ({"version": 3}, "version"),
         ({"version": "\ud800"}, "version"),
@@ -108,6 +109,7 @@ def test_what_was_noticed_by_its_traffic_can_be_announced_afterwards(post, inbox
         ({"link": "https://a b"}, "must be an address such as"),
         ({"at": "yesterday"}, "must be an RFC 3339 time"),
         ({"at": "2024-05-01T13:00:01Z"}, "is more than an hour ahead"),
+        ({"at": 0}, "is before 2001"),
         ({"at": True}, "at"),
         ({"at": [1714564800]}, "at"),
         ({"at": 2024}, "reads like a year or a day"),
