@@ -245,8 +245,12 @@ class DeployBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str = Field(pattern=_NOT_BLANK, max_length=MAX_NAME, description="model name, as in the events")
-    version: str = Field(pattern=_NOT_BLANK, max_length=MAX_NAME, description="model version, as in the events")
+    model: str = Field(
+        min_length=1, pattern=_NOT_BLANK, max_length=MAX_NAME, description="model name, as in the events"
+    )
+    version: str = Field(
+        min_length=1, pattern=_NOT_BLANK, max_length=MAX_NAME, description="model version, as in the events"
+    )
     at: _TimeInBody | None = Field(None, description="when it went live, RFC 3339 or unix seconds; absent: now")
     note: Annotated[str, Field(max_length=1000), AfterValidator(_note)] = Field(
         "", description="what the deploy changes"
