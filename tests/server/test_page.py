@@ -31,10 +31,22 @@ def name(path: Path) -> str:
 def test_the_page_and_all_its_files_are_served(client) -> None:
     html = client.get("/")
     assert html.headers["content-type"].startswith("text/html")
-    links = re.findall(r'(?:src|href)="(/[^"]+)"', html.text)
-    assert {"/page/style.css", "/page/app.js", "/page/theme.js", "/page/favicon.svg", "/docs", "/metrics"} <= set(links)
-    for link in [*links, *(f"/page/{name(path)}" for path in FILES)]:
-        assert client.get(link).status_code == 200, link
+    links = re.findall(r'(?:src|href)="([^"#]+)"', html.text)
+    assert {"page/style.css", "page/app.js", "page/theme.js", "page/favicon.svg", "docs", "metrics"} <= set(links)
+    for link in [*links, *(f"page/{name(path)}" for path in FILES)]:
+        assert client.get(f"/{link}").status_code == 200, link
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_links_are_relative_to_the_page_which_may_be_behind_a_prefix(client, path: str) -> None:
+    links = re.findall(r'(?:src|href)="([^"#]+)"', client.get(path).text)
+    assert links
+    assert not [link for link in links if link.startswith("/")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_scripts_ask_for_nothing_at_the_root(path: Path) -> None:
+    assert not re.search(r"""["'`]/(?:page|api|docs|metrics|livez|readyz|healthz|openapi)\b""", path.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
@@ -49,7 +61,7 @@ def test_scripts_are_served_as_such_and_import_what_there_is(client, path: Path)
 def test_every_module_is_reached_from_the_page() -> None:
     html = (PAGE / "index.html").read_text(encoding="utf-8")
     seen: set[Path] = set()
-    todo = [PAGE / link.removeprefix("/page/") for link in re.findall(r'src="(/page/[^"]+\.js)"', html)]
+    todo = [PAGE / link.removeprefix("page/") for link in re.findall(r'src="(page/[^"]+\.js)"', html)]
     while todo:
         path = todo.pop()
         if path not in {*seen, MADE}:

@@ -82,11 +82,11 @@ def render_docs(openapi: dict[str, Any]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(info['title'])} API</title>"
-        '<link rel="icon" href="/page/favicon.svg"><link rel="stylesheet" href="/page/style.css"></head>'
-        f'<body><header><h1><a href="/">{escape(info["title"])}</a> API</h1>'
+        '<link rel="icon" href="page/favicon.svg"><link rel="stylesheet" href="page/style.css"></head>'
+        f'<body><header><h1><a href="./">{escape(info["title"])}</a> API</h1>'
         f'<span class="quiet">{escape(info["version"])}</span></header><main class="docs">'
         f"<p>{escape(info.get('description', ''))}</p>"
-        '<p>For programs: <a href="/openapi.json">/openapi.json</a> (OpenAPI) and <a href="/metrics">/metrics</a> '
+        '<p>For programs: <a href="openapi.json">/openapi.json</a> (OpenAPI) and <a href="metrics">/metrics</a> '
         "(Prometheus).</p>"
         f"<h2>Routes</h2>{routes}<h2>Shapes</h2>{schemas}</main></body></html>"
     )

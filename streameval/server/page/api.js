@@ -1,4 +1,5 @@
-// Questions to the API. A token, where one is needed, is asked for by the view and kept for this tab only.
+// Questions to the API, at addresses relative to the page, as a proxy may have put a prefix before it. A token, where one is needed, is
+// asked for by the view and kept for this tab only.
 
 const KEY = "streameval-token";
 const AT_ONCE = 3; // of the four past questions that the server answers at a time; others look, too
@@ -31,7 +32,7 @@ async function answered(path, parameters = {}, more = {}, headers = {}) {
   const query = new URLSearchParams(filled).toString();
   const token = sessionStorage.getItem(KEY);
   const all = token ? { Authorization: `Bearer ${token}`, ...headers } : headers;
-  const answer = await turns(() => patient(`/api/v1/${path}${query ? `?${query}` : ""}`, { headers: all, ...more }));
+  const answer = await turns(() => patient(`api/v1/${path}${query ? `?${query}` : ""}`, { headers: all, ...more }));
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
   throw new Refused(answer.status, problem.detail ?? problem.title ?? `HTTP ${answer.status}`);

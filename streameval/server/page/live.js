@@ -33,7 +33,7 @@ export function listen(came, changed) {
   function connect() {
     clearTimeout(timer);
     source?.close();
-    source = new EventSource("/api/v1/stream");
+    source = new EventSource("api/v1/stream");
     source.addEventListener("snapshot", (event) => {
       const overview = JSON.parse(event.data);
       wait = FIRST_MS;
@@ -86,7 +86,7 @@ export function listen(came, changed) {
   // Whether the monitor answers, and what time it has.
   function probe() {
     const asked = (probed = Date.now());
-    fetch("/livez", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) }).then(
+    fetch("livez", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) }).then(
       (answer) => {
         answers = true;
         if (Date.now() - asked < PROMPT_MS) setBy(answer.headers.get("Date")); // else it was frozen, and its date is old

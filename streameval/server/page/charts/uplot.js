@@ -6,9 +6,9 @@ export function load() {
   loading ??= new Promise((done, failed) => {
     const style = document.createElement("link");
     style.rel = "stylesheet";
-    style.href = "/page/vendor/uplot/uPlot.min.css";
+    style.href = "page/vendor/uplot/uPlot.min.css";
     const script = document.createElement("script");
-    script.src = "/page/vendor/uplot/uPlot.iife.min.js";
+    script.src = "page/vendor/uplot/uPlot.iife.min.js";
     script.onload = () => done(window.uPlot);
     script.onerror = () => {
       loading = null;
