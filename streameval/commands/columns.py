@@ -1,4 +1,4 @@
-"""Text for a terminal: rows in columns, and untrusted names without control characters."""
+"""Text for a terminal: rows in columns, durations, and untrusted names without control characters."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from collections.abc import Sequence
 def printable(text: str) -> str:
     """The text with terminal control characters replaced."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def duration(seconds: float) -> str:
+    """Whole units, as on the page: "90 s", "3 min", "20 h", "10 d"."""
+    for most, unit, size in ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600)):
+        if seconds < most:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds // 86_400:.0f} d"
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

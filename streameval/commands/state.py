@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from streameval.commands.client import MonitorClient, MonitorError, natural
-from streameval.commands.columns import columns, printable
+from streameval.commands.columns import columns, duration, printable
 from streameval.commands.deploy import AS_JSON, TOKEN_FILE, URL, monitor_at
 from streameval.commands.gate import WORSE
 
@@ -37,7 +37,7 @@ class State:
     snapshot_age: float
     uptime: float
     lag: int | None
-    label_delay: float | None  # of the slowest partition: how far labels are behind the newest event
+    label_delay: float | None  # age of the newest final label, of the slowest partition
     reliable: bool
     reason: str | None
     pending: int
@@ -81,11 +81,6 @@ def state_of(monitor: MonitorClient, url: str) -> State:
         failing = [name for name, passed in answer["ready"].items() if not passed]
         live = [_with_verdict(monitor, s) for s in _in_order(answer["series"]) if s["role"] == "live"]
         lags = [place["value"] for p in answer["partitions"] for place in p["lag"]]
-        delays = [
-            _seconds(p["newest_event"]) - _seconds(p["label_complete"])
-            for p in answer["partitions"]
-            if p["newest_event"] and p["label_complete"] and not p["complete"]
-        ]
         found = State(
             url=url,
             version=str(answer["version"]),
@@ -96,7 +91,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
             snapshot_age=round(max(0.0, age), 1),
             uptime=round(answer["uptime_seconds"], 1),
             lag=sum(lags) if lags else None,
-            label_delay=round(max(delays), 1) if delays else None,
+            label_delay=_label_delay(answer["partitions"], answer["now"]),
             reliable=answer["join"]["reliable"],
             reason=answer["join"]["reason"],
             pending=answer["events"].get("pending", 0),  # none before the first snapshot
@@ -149,6 +144,14 @@ def _in_order(series: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(
         series, key=lambda s: (str(s["model"]), places.get(s["role"], len(_ROLES)), natural(str(s["version"])))
     )
+
+
+def _label_delay(partitions: list[dict[str, Any]], now: float) -> float | None:
+    """By the clock, as the page has it: labels of a stream that has ended get older, too. None while a partition has none."""
+    final = [p["label_complete"] for p in partitions]
+    if not final or None in final:
+        return None
+    return round(max(0.0, now - min(map(_seconds, final))), 1)
 
 
 def _held_since(partitions: list[dict[str, Any]]) -> str | None:
@@ -213,7 +216,7 @@ def as_text(found: State) -> str:
         )
         lines += [f"WORSE: {len(worse)} of {len(found.live)} live versions: {named}", ""]
     lines += columns([("model", "version", "role", "verdict"), *rows]) if rows else [_without_live(found)]
-    delay = "-" if found.label_delay is None else f"{found.label_delay:.0f} s"
+    delay = "-" if found.label_delay is None else duration(found.label_delay)
     lag = "-" if found.lag is None else f"{found.lag:,}"
     lines += [
         "",

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from streameval.commands.columns import duration
 from streameval.compare.reading.reading import Role
 from streameval.events.batch import Series
 from streameval.metrics.registry import names
@@ -144,18 +145,41 @@ def test_labels_that_are_not_reliable_are_said(stage) -> None:
 
 
 def test_lag_is_the_sum_and_label_delay_the_slowest_partition_s(stage) -> None:
-    now = 1_700_000_000_000
+    now = round(time.time() * 1000)
     state = {"watermark": now, "offsets": {}}
-    publish(
-        stage,
-        partitions=(
-            PartitionState(partition=0, label_complete=now - 20_000, newest_event=now, lag={("clicks", 0): 5}, **state),
-            PartitionState(partition=1, label_complete=now - 90_000, newest_event=now, lag={("clicks", 1): 7}, **state),
-        ),
-    )
+    slow = PartitionState(partition=1, label_complete=now - 90_000, newest_event=now, lag={("clicks", 1): 7}, **state)
+    fast = replace(slow, partition=0, label_complete=now - 20_000, lag={("clicks", 0): 5})
+    publish(stage, partitions=(fast, slow))
     _, text = run("status", "--json", "--url", stage.handle.url)
     found = json.loads(text)
-    assert (found["lag"], found["label_delay"]) == (12, 90.0)
+    assert found["lag"] == 12
+    assert 89.0 <= found["label_delay"] < 90.0 + 60.0
+    publish(stage, partitions=(fast, replace(slow, label_complete=None)))
+    assert (
+        "label delay -, " in run("status", "--url", stage.handle.url)[1]
+    )  # as on the page: one has no final label yet
+
+
+def test_label_delay_is_the_age_by_the_clock_also_of_a_stream_that_has_been_silent_for_days(stage) -> None:
+    end = round(time.time() * 1000) - 10 * 86_400_000 - 60_000
+    ended = PartitionState(
+        partition=0, watermark=end, offsets={}, label_complete=end - 180_000, newest_event=end, lag={}
+    )
+    publish(stage, partitions=(ended,))
+    _, said = run("status", "--url", stage.handle.url)
+    assert "label delay 10 d, " in said
+    found = json.loads(run("status", "--json", "--url", stage.handle.url)[1])
+    assert found["label_delay"] == pytest.approx(10 * 86_400 + 240, abs=60.0)
+    publish(stage, partitions=(replace(ended, label_complete=end),))  # nothing is awaited, and it is as old
+    assert "label delay 10 d, " in run("status", "--url", stage.handle.url)[1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [(0.4, "0 s"), (119.9, "119 s"), (180.0, "3 min"), (7_199.0, "119 min"), (72_000.0, "20 h"), (864_000.0, "10 d")],
+)
+def test_a_duration_is_in_units_that_can_be_read(seconds, says) -> None:
+    assert duration(seconds) == says
 
 
 def test_a_monitor_that_is_away_is_status_1() -> None:
