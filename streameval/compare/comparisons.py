@@ -5,6 +5,7 @@ time.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -251,7 +252,7 @@ class Comparisons:
             if comparison.verdict != self._logged.get(comparison.id, "undecided"):
                 self._logged[comparison.id] = comparison.verdict
                 level = logging.INFO if serves_nobody(comparison) else logging.WARNING
-                log.log(level, "comparison %s: %s", comparison.id, headline(comparison))
+                log.log(level, "comparison %s: %s", comparison.id, headline(comparison, round(time.time() * 1000)))
         return out
 
     def roles(self, partitions: Sequence[Counted]) -> dict[Series, Role]:

@@ -215,6 +215,11 @@ class Snapshot:
     preparing: str = ""  # what is done before the first event is read
     certificate: CertificateState | None = None  # None: no TLS
 
+    @property
+    def taken_ms(self) -> int:
+        """`taken_at` in ms."""
+        return round(self.taken_at * 1000)
+
     def report(self) -> dict[str, Any]:
         """The report of `replay --report`."""
         return {

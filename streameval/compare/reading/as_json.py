@@ -43,15 +43,15 @@ def as_json(answer: Any, when: When = as_it_is, made: Mapping[str, Any] | None =
     }
 
 
-def comparison_json(comparison: Comparison, when: When = as_it_is) -> dict[str, Any]:
-    """Returns one comparison without its looks."""
+def comparison_json(comparison: Comparison, when: When = as_it_is, now: int | None = None) -> dict[str, Any]:
+    """Returns one comparison without its looks; `now`: as in `headline`, whose words are among it."""
     c, on = comparison, comparison.decided_on
     made = {
         "model": c.candidate.model,
         "baseline": {**_names(c.baseline), **role_json(c.roles[0])},
         "candidate": {**_names(c.candidate), **role_json(c.roles[1])},
         "decided_on": on and {"metric": on.metric, **as_json(on.then), **as_json(on, when)},
-        "words": headline(c),
+        "words": headline(c, now),
     }
     return as_json(c, when, made)
 

@@ -19,14 +19,15 @@ _LONGEST_NAME = 80
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def headline(comparison: Comparison) -> str:
+def headline(comparison: Comparison, now: int | None = None) -> str:
     """For example "v2 is worse than v1: decided 12:03 UTC on AUC -0.012 (99% per metric: -0.016 to -0.008), now -0.011 (-0.013
     to -0.009); mostly country=DE".
 
     The metric is the one that the verdict fell on. When what is known now does not show the verdict any more, it says so.
+    Times of the day of `now` (ms of the wall clock, when somebody reads this) have no date; without it all have theirs.
     """
     c = comparison
-    parts = [_evidence(c)]
+    parts = [_evidence(c, now)]
     if c.verdict == "undecided":
         clicks = f" and {c.clicks:,} clicks{_whose(c)}" if _clicks_known(c) else ""
         parts.append(f"after {c.impressions:,} impressions{clicks}")
@@ -191,16 +192,16 @@ def _still(c: Comparison) -> bool:
     return shows(c.verdict, reading.metric, reading.lower, reading.upper, reading.margin, reading.tolerance)
 
 
-def _evidence(c: Comparison) -> str:
+def _evidence(c: Comparison, today: int | None) -> str:
     """The metric that decided it: of a verdict as it was when it fell, and as it is now."""
     on, reading = c.decided_on, telling(c)
     ended = "" if _still(c) or c.verdict == "undecided" else f", {NO_LONGER}"
     if on is None:
         text = "" if reading is None else difference(reading, c.alpha, reading.metric) + ended
         if c.verdict != "undecided" and c.since is not None:
-            text = f"decided {clock_time(c.since, c.looked)}" + (f", now {text}" if text else "")
+            text = f"decided {clock_time(c.since, today)}" + (f", now {text}" if text else "")
         return text
-    when = "" if c.decided_at is None else f"{clock_time(c.decided_at, c.looked)} "
+    when = "" if c.decided_at is None else f"{clock_time(c.decided_at, today)} "
     by = "on " if on.alone else "on all metrics together, first "
     now = c.decided_now if c.looked != c.decided_at else None
     if now is not None and now.difference is None:
@@ -208,7 +209,7 @@ def _evidence(c: Comparison) -> str:
     places = max(_places(one, on.metric) for one in (on.then, now) if one is not None)  # one beside the other
     text = f"decided {when}{by}{difference(on.then, c.alpha, on.metric, places)}"
     if on.since is not None and on.since != c.start:
-        text += f" of the traffic since {clock_time(on.since, c.looked)}"
+        text += f" of the traffic since {clock_time(on.since, today)}"
     if now is not None:
         text += f", now {_numbers(now, on.metric, places=places)}"
     return text + ended

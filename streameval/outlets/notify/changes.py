@@ -47,15 +47,16 @@ class Change:
 
 def verdict_changes(snapshot: Snapshot) -> Iterator[Change]:
     """Every change that the comparisons on record have had, oldest first in each."""
+    now = snapshot.taken_ms
     for c in snapshot.comparisons:
         key = comparison_key(c)
         begun: dict[str, str] = {}  # by incident: the key of the change that began it
         for change, kind in zip(c.changes, kinds(c), strict=True):
             if kind is not None:
-                yield _change(c, key, change_key(key, change), kind, change, begun)
+                yield _change(c, key, change_key(key, change), kind, change, begun, now)
         if c.verdict == "worse" and c.supported_now is False and c.looked is not None:  # stands, but no longer shown
             said = VerdictChange(c.looked, "contrary", "worse", "current data no longer support the verdict")
-            yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said, begun)
+            yield _change(c, key, f"{key}-{c.decided_at}-unsupported", "recovered", said, begun, now)
 
 
 def kinds(c: Comparison) -> list[NotifyOn | None]:
@@ -82,7 +83,7 @@ def _kind(change: VerdictChange, was: str) -> NotifyOn | None:
 
 
 def _change(
-    c: Comparison, comparison: str, key: str, kind: NotifyOn, change: VerdictChange, begun: dict[str, str]
+    c: Comparison, comparison: str, key: str, kind: NotifyOn, change: VerdictChange, begun: dict[str, str], now: int
 ) -> Change:
     on = c.decided_on
     more = {
@@ -109,7 +110,7 @@ def _change(
         kind,
         change.at,
         c.candidate.model,
-        _text(c, kind, change),
+        _text(c, kind, change, now),
         quiet=_is_quiet(c, kind),
         ends=ends,
         comparison=comparison,
@@ -128,12 +129,12 @@ def _is_quiet(c: Comparison, kind: NotifyOn) -> bool:
     return serves_nobody(c) or (gone and kind in ("withheld", "recovered"))
 
 
-def _text(c: Comparison, kind: NotifyOn, change: VerdictChange) -> str:
-    text = headline(c)
+def _text(c: Comparison, kind: NotifyOn, change: VerdictChange, now: int) -> str:
+    text = headline(c, now)
     if kind == c.verdict:
         return text
     # it describes another state than the words do
-    said = f"{reason_words(change.text)} ({clock_time(change.at, c.looked)})"
+    said = f"{reason_words(change.text)} ({clock_time(change.at, now)})"
     stands = c.verdict != "undecided" and change.verdict == c.verdict and c.supported_now is not False
     if change.kind == "restored" and stands and not c.withheld:
         return f"{said}; the verdict stands: {text}"

@@ -47,7 +47,10 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
             snapshot,
             lambda: {
                 **counted(len(found), query.limit),
-                "comparisons": [comparison_json(_shown(c, request, access), rfc3339) for c in found[: query.limit]],
+                "comparisons": [
+                    comparison_json(_shown(c, request, access), rfc3339, snapshot.taken_ms)
+                    for c in found[: query.limit]
+                ],
             },
             private=True,
             table=query.table(tables.comparisons),
@@ -66,7 +69,7 @@ def router(publisher: Publisher, access: Access) -> APIRouter:
             request,
             snapshot,
             lambda: {
-                **comparison_json(_shown(found, request, access), rfc3339),
+                **comparison_json(_shown(found, request, access), rfc3339, snapshot.taken_ms),
                 "looks": looks_json(found.looks, rfc3339),
             },
             private=True,

@@ -68,7 +68,7 @@ def _headline(snapshot: Snapshot, c: Comparison) -> dict[str, Any]:
         "impressions": c.impressions,
         "clicks": c.clicks,
         "alpha": c.alpha,
-        "words": headline(c),
+        "words": headline(c, snapshot.taken_ms),
         "claim": claim(c),
         "remarks": remarks(c),
         "setup": c.setup,

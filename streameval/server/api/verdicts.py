@@ -66,7 +66,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "since": rfc3339(c.since),
         **_decision(c),
         "looked": rfc3339(c.looked),
-        "words": headline(c),
+        "words": headline(c, snapshot.taken_ms),
         **{flat: None if c.handling is None else getattr(c.handling, name) for flat, name in _HANDLED.items()},
         "alpha": c.alpha,
         "log_e": finite(c.log_e_worse),

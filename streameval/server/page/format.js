@@ -100,7 +100,7 @@ export const day = (time) => write(time, DAY);
 
 export const dateTime = (time, { seconds = false } = {}) => write(time, { ...DAY, ...(seconds ? SECONDS : HOURS) });
 
-// Words of the API, which gives times as "12:03 UTC" (with the date when it is another day than `at`), in the page's zone.
+// Words of the API, which gives times as "12:03 UTC" (with the date when it is another day than `at`, that of the snapshot), in the page's zone.
 export function inZone(words, at) {
   if (utc) return words;
   return words.replace(/(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d) UTC/g, (text, date, of) => {

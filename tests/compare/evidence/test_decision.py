@@ -88,12 +88,12 @@ def test_a_difference_that_disappears_is_reported_next_to_the_verdict() -> None:
     one = tracked()
     found = feed(one, range(20), 1.0)[-1]
     assert found.verdict == "worse"
-    assert "is worse than v1: decided 00:0" in headline(found)
+    assert "is worse than v1: decided 1970-01-01 00:0" in headline(found)
     gone = feed(one, range(20, 60), -1.0)[-1]
     assert gone.verdict == "worse"
     assert gone.supported_now is False
     assert gone.decided_on == found.decided_on
-    assert "was found worse than v1: decided 00:0" in headline(gone)
+    assert "was found worse than v1: decided 1970-01-01 00:0" in headline(gone)
     assert "which no longer supports it" in headline(gone)
 
 

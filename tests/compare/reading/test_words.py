@@ -21,89 +21,92 @@ WORSE = (
 NOT_KEPT = dict.fromkeys(("decided_at", "decided_on", "decided_now", "supported_now"))  # by an older checkpoint
 
 
+def said(of: Comparison) -> str:
+    """The words of a comparison for who reads them on the day of its verdict."""
+    return headline(of, NOON + 10 * MINUTE)
+
+
 def test_a_verdict_is_one_sentence_with_the_metric_that_tells_it() -> None:
-    assert headline(comparison()) == WORSE
-    assert headline(comparison("not_worse")).startswith("v2 is not worse than v1: ")
-    line = headline(comparison("undecided"))
+    assert said(comparison()) == WORSE
+    assert said(comparison("not_worse")).startswith("v2 is not worse than v1: ")
+    line = said(comparison("undecided"))
     assert line == (
         "v2 against v1 is undecided: AUC -0.003 (99% per metric: -0.007 to +0.001), after 41,234 impressions and "
         "802 clicks (too few clicks)"
     )
-    assert headline(comparison(candidate=Series("ctr", "v2", "logged"))).startswith("ctr v2 is worse")
+    assert said(comparison(candidate=Series("ctr", "v2", "logged"))).startswith("ctr v2 is worse")
 
 
 def test_a_verdict_that_is_not_shown_any_more_says_so() -> None:
     gone = comparison(decided_now=Estimate(-0.001, -0.007, 0.005), supported_now=False)
-    assert headline(gone) == (
+    assert said(gone) == (
         "v2 was found worse than v1: decided 12:03 UTC on AUC -0.018 (99% per metric: -0.026 to -0.010), now -0.001 "
         "(-0.007 to +0.005), which no longer supports it; also worse: log loss"
     )
     together = replace(comparison(), decided_on=DecidedOn("auc", Estimate(-0.01, -0.021, 0.001), NOON, alone=False))
     assert (
         "decided 12:03 UTC on all metrics together, first AUC -0.010 (99% per metric: -0.021 to +0.001), now -0.012"
-        in headline(together)
+        in said(together)
     )  # as many places as what stands beside it
     later = replace(
         comparison(), decided_on=DecidedOn("auc", Estimate(-0.018, -0.026, -0.01), NOON + MINUTE, alone=True)
     )
-    assert "-0.010) of the traffic since 12:01 UTC, now" in headline(later)
+    assert "-0.010) of the traffic since 12:01 UTC, now" in said(later)
 
 
 def test_a_verdict_of_an_older_checkpoint_is_held_against_the_interval_of_now() -> None:
     auc = reading("auc", difference=-0.001, lower=-0.007, upper=0.005, log_e_worse=-1.0)
-    assert headline(comparison(metrics=(auc,), **NOT_KEPT)) == (
+    assert said(comparison(metrics=(auc,), **NOT_KEPT)) == (
         "v2 was found worse than v1: decided 12:03 UTC, now AUC -0.001 (99% per metric: -0.007 to +0.005), which no longer "
         "supports it"
     )
-    assert headline(comparison(metrics=(reading("auc"),), **NOT_KEPT)) == (
+    assert said(comparison(metrics=(reading("auc"),), **NOT_KEPT)) == (
         "v2 is worse than v1: decided 12:03 UTC, now AUC -0.012 (99% per metric: -0.016 to -0.008)"
     )
 
 
 def test_metrics_that_are_worse_by_themselves_are_named_beside_another_verdict() -> None:
     auc, loss = reading("auc"), reading("log_loss", "undecided")
-    assert headline(comparison("undecided", metrics=(loss, auc), reason=None)).endswith(
+    assert said(comparison("undecided", metrics=(loss, auc), reason=None)).endswith(
         "after 41,234 impressions and 802 clicks; worse on that metric alone: AUC"
     )
     past = replace(auc, supported_now=False)
-    assert "alone" not in headline(comparison("undecided", metrics=(loss, past), reason=None))
+    assert "alone" not in said(comparison("undecided", metrics=(loss, past), reason=None))
 
 
 def test_clicks_of_split_arms_are_those_of_the_one_that_has_fewer() -> None:
-    assert "after 41,234 impressions and 802 clicks in the arm with fewer" in headline(comparison("undecided", "split"))
+    assert "after 41,234 impressions and 802 clicks in the arm with fewer" in said(comparison("undecided", "split"))
 
 
 def test_a_version_that_serves_nobody_is_labelled_and_one_that_learns_is_not_judged() -> None:
     live, shadow, learning = Role("live", 0.9), Role("shadow"), Role("learning")
-    assert headline(comparison(roles=(live, shadow))) == WORSE + " (it only scores in shadow)"
-    assert headline(comparison(roles=(shadow, live))) == WORSE
+    assert said(comparison(roles=(live, shadow))) == WORSE + " (it only scores in shadow)"
+    assert said(comparison(roles=(shadow, live))) == WORSE
     begun = comparison(
         "undecided", roles=(live, learning), reason="learning", candidate=Series("ftrl", "online", "online")
     )
-    assert headline(begun).startswith(
+    assert said(begun).startswith(
         "ftrl online is still learning, and not evaluated against v1 yet: AUC -0.003 (99% per metric"
     )
 
 
 def test_a_verdict_was_retracted() -> None:
-    assert headline(comparison("undecided", retracted=True)).endswith(
+    assert said(comparison("undecided", retracted=True)).endswith(
         "(a verdict was retracted because labels behind it changed)"
     )
 
 
 def test_a_warning_and_a_withheld_verdict_are_labelled_so() -> None:
-    assert "(before/after cannot tell the deploy from drift: a warning only)" in headline(
-        comparison(setup="before_after")
-    )
+    assert "(before/after cannot tell the deploy from drift: a warning only)" in said(comparison(setup="before_after"))
     held = comparison(withheld=True, reason="join_rate_low")
-    assert headline(held).endswith("also worse: log loss (withheld: join rate low)")
+    assert said(held).endswith("also worse: log loss (withheld: join rate low)")
 
 
 def test_an_unknown_difference_is_worded_without_numbers() -> None:
-    assert headline(comparison("undecided", metrics=(), impressions=0, clicks=0)) == (
+    assert said(comparison("undecided", metrics=(), impressions=0, clicks=0)) == (
         "v2 against v1 is undecided: after 0 impressions and 0 clicks (too few clicks)"
     )
-    assert headline(comparison(metrics=(unknown("auc"),), since=None, **NOT_KEPT)) == "v2 is worse than v1"
+    assert said(comparison(metrics=(unknown("auc"),), since=None, **NOT_KEPT)) == "v2 is worse than v1"
 
 
 def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
@@ -111,7 +114,7 @@ def test_clicks_that_were_not_looked_at_are_no_zero() -> None:
     found = comparison(
         "undecided", setup="before_after", metrics=(), impressions=28_758, clicks=0, blocks=0, reason=None
     )
-    assert headline(found) == "v2 against v1 is undecided: after 28,758 impressions"
+    assert said(found) == "v2 against v1 is undecided: after 28,758 impressions"
 
 
 @pytest.mark.parametrize(
@@ -148,10 +151,21 @@ def test_a_time_has_its_date_only_on_another_day() -> None:
     assert clock_time(1 << 62, None) == "an unknown time"
 
 
+def test_a_verdict_has_its_date_for_who_reads_it_on_another_day() -> None:
+    worse = comparison()  # last looked at ten minutes after noon, as a stream that has ended since leaves it
+    assert "decided 12:03 UTC on AUC" in headline(worse, NOON + 11 * 3_600_000)
+    assert "decided 2024-05-01 12:03 UTC on AUC" in headline(worse, NOON + 20 * 86_400_000)
+    assert "decided 2024-05-01 12:03 UTC on AUC" in headline(worse)  # of a report it is not known when it is read
+    later = replace(worse, decided_on=DecidedOn("auc", Estimate(-0.018, -0.026, -0.01), NOON + MINUTE, alone=True))
+    assert "of the traffic since 2024-05-01 12:01 UTC" in headline(later, NOON + 20 * 86_400_000)
+    kept = comparison(metrics=(reading("auc"),), **NOT_KEPT)
+    assert "decided 2024-05-01 12:03 UTC, now" in headline(kept, NOON + 20 * 86_400_000)
+
+
 def test_a_hostile_name_stays_one_short_line() -> None:
     assert plain("v\n2\x1b[31m") == "v\N{REPLACEMENT CHARACTER}2\N{REPLACEMENT CHARACTER}[31m"
     assert len(plain("x" * 1000)) == 80
-    line = headline(comparison(candidate=Series("default", "v\r\n2" * 100, "logged")))
+    line = said(comparison(candidate=Series("default", "v\r\n2" * 100, "logged")))
     assert line.isprintable()
     assert len(line) < 300
 
@@ -256,6 +270,6 @@ def part(dimension: str, value: str, share: float, impressions: int = 4_000, sig
     ],
 )
 def test_the_parts_that_carry_much_more_than_their_share_are_named(findings, says) -> None:
-    line = headline(comparison(findings=findings))
+    line = said(comparison(findings=findings))
     assert line == WORSE + says
-    assert "mostly" not in headline(comparison("not_worse", findings=findings))
+    assert "mostly" not in said(comparison("not_worse", findings=findings))

@@ -18,7 +18,7 @@ ADS = Series("ads", "v1", "logged")
 
 
 def of(*comparisons: Comparison) -> Snapshot:
-    return replace(empty_snapshot(0.0), number=1, comparisons=comparisons)
+    return replace(empty_snapshot(0.0), number=1, taken_at=(NOON + 10 * MINUTE) / 1000, comparisons=comparisons)
 
 
 def kinds(*changes: tuple[str, str], now: str = "worse", supported: bool | None = True) -> list[str]:
@@ -162,3 +162,14 @@ def test_each_asks_for_its_own_time_without_data() -> None:
     seen = replace(empty_snapshot(0.0), last_seen={ADS: 10.0})
     found = silences(seen, 400.0, [60_000, 900_000], set())
     assert [one.after for one in found.changes] == [60_000]
+
+
+def test_a_message_of_another_day_has_its_date() -> None:
+    told = (
+        VerdictChange(NOON + 3 * MINUTE, "verdict", "worse", "AUC is below its margin"),
+        VerdictChange(NOON + 4 * MINUTE, "withheld", "worse", "no clicks"),
+    )
+    late = replace(of(comparison(changes=told, withheld=True)), taken_at=NOON / 1000 + 20 * 86_400)
+    worse, withheld = verdict_changes(late)
+    assert worse.text.startswith("v2 is worse than v1: decided 2024-05-01 12:03 UTC on AUC")
+    assert withheld.text.startswith("no clicks (2024-05-01 12:04 UTC): ")

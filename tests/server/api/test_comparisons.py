@@ -181,7 +181,9 @@ def test_the_report_has_deploys_and_comparisons_as_the_api_with_times_in_ms(buil
     listed = client.get("/api/v1/comparisons").json()["comparisons"][0]
     told = report["comparisons"][0]
     assert told["since"] == NOON + 180_000
-    # nothing is in a report that depends on when somebody looked
+    # nothing is in a report that depends on when somebody looked, so its times have their dates
+    assert "decided 2024-05-01 12:03 UTC" in told["words"]
+    assert told.pop("words").replace("2024-05-01 ", "") == listed.pop("words")
     assert [f for f in listed.pop("findings") if f["dimension"] != "user"] == told.pop("findings")
     times = ("start", "looked", "since", "decided_at", "decided_on", "changes", "early")
     assert (told["decided_at"], told["decided_on"].pop("since")) == (NOON + 180_000, NOON)

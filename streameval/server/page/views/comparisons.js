@@ -224,9 +224,9 @@ export function mount(root) {
 const first = (overview) => verdictsOf(overview).find((one) => one.verdict === "worse" && !servesNobody(one)) ?? overview.verdicts[0];
 
 // The words of the verdict; what is claimed stands out from its evidence.
-function headline({ id, words, looked, start }, overview) {
+function headline({ id, words }, overview) {
   const claim = verdictsOf(overview).find((one) => one.comparison === id)?.claim;
-  const all = inZone(words, looked ?? start);
+  const all = inZone(words, overview.as_of);
   return claim && all.startsWith(claim) ? [claim, h("span", { class: "evidence" }, all.slice(claim.length))] : all;
 }
 
