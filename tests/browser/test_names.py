@@ -94,3 +94,34 @@ def test_a_name_from_right_to_left_turns_nothing_around_it(address: str, watch, 
         places = page.evaluate(PLACES, share)
         assert places == sorted(places), share
     assert page.locator("tr[data-series]", has_text="\ufffdevil").count() == 1
+
+
+TURNS = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (walker.nextNode()) if (/[\\u202a-\\u202e]/.test(walker.currentNode.data)) found.push(walker.currentNode.data);
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("view", ["overview", "history", "calibration", "metrics", "users", "flow"])
+def test_a_model_whose_name_turns_the_text_does_so_nowhere(watch, view: str) -> None:
+    build = Build()
+    series = [Series(model, "v1", "logged") for model in ("default", "\u202eevil")]
+    results = [build.result(one, window, seed=i) for i, one in enumerate(series) for window in ("5m", "all")]
+    serving = Serving(
+        build.snapshot(
+            results=tuple(results), panes={one: build.panes() for one in series}, comparisons=(), deploys=(),
+            roles={one: Role("live", 1.0) for one in series},
+        )
+    )  # fmt: skip
+    try:
+        page = watch(serving.url).open(view)
+        if view not in ("overview", "flow"):
+            option = page.locator("select[data-focus=model] option", has_text="\ufffdevil")
+            until(lambda: option.count() == 1)
+            assert option.get_attribute("value") == "\u202eevil"
+        page.wait_for_timeout(500)
+        assert page.evaluate(TURNS) == []
+    finally:
+        serving.stop()

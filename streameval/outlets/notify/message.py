@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
+from streameval.compare.reading.words import plain
+
 TITLES = {
     "worse": "Worse",
     "not_worse": "Certified not worse",
@@ -34,9 +36,10 @@ class Notice:
 
     @property
     def title(self) -> str:
-        """For a subject: "Worse: ads v2"."""
+        """For a subject: "Worse: ads v2", with names as the text has them: printable, and not too long."""
         version = self.more.get("candidate")
-        return f"{self.titled or TITLES[self.kind]}: {self.model}" + (f" {version}" if version else "")
+        about = plain(self.model) + (f" {plain(version)}" if version else "")
+        return f"{self.titled or TITLES[self.kind]}: {about}"
 
     def as_json(self) -> dict[str, Any]:
         """The object that a webhook gets."""

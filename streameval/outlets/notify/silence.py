@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from streameval.compare.reading.words import plain
 from streameval.outlets.notify.changes import Change
 from streameval.results.snapshot import Snapshot
 from streameval.settings.outlets import NotifyOn
@@ -42,11 +43,11 @@ def silences(
             name = f"no_data|{after}|{model}"
             silent = now - max(seen, began) >= after / 1000
             if silent and name not in going_on:
-                said = f"{model}: no new labels for {format_duration(after)}"
+                said = f"{plain(model)}: no new labels for {format_duration(after)}"
                 changes.append(_change(f"{name}|{round(seen * 1000)}", "no_data", seen, model, said, after))
                 opens.append(name)
             elif name in going_on and seen > began and not silent:
-                said = f"{model}: labels arrive again"
+                said = f"{plain(model)}: labels arrive again"
                 changes.append(_change(f"{name}|again|{round(seen * 1000)}", "recovered", seen, model, said, after))
                 closes.append(name)
     known = {f"no_data|{after}|{model}" for model in newest for after in thresholds}

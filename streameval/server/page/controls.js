@@ -1,14 +1,18 @@
 // The controls above a view. Each changes the address, and the view is drawn from that.
 
 import { h } from "./dom.js";
+import { visible } from "./names.js";
 
 const MANY = 30; // options; of more, a few are typed rather than found
+
+// What is shown of an option, and the option; a name by itself may be of anyone's making.
+const pair = (option) => (Array.isArray(option) ? option : [visible(option), option]);
 
 export function select(label, name, options, value, changed) {
   if (options.length > MANY) return combobox(label, name, options, value, changed);
   const control = h("select", { "data-focus": name, onchange: (event) => changed(event.target.value) });
   for (const option of options) {
-    const [text, of] = Array.isArray(option) ? option : [option, option];
+    const [text, of] = pair(option);
     control.append(h("option", { value: of, selected: of === value }, text));
   }
   return h("label", { class: "control" }, h("span", {}, label), control);
@@ -16,7 +20,7 @@ export function select(label, name, options, value, changed) {
 
 // A field with suggestions. What is no option leads to the only one that holds it, or back to what was chosen.
 function combobox(label, name, options, value, changed) {
-  const pairs = options.map((option) => (Array.isArray(option) ? option : [option, option]));
+  const pairs = options.map(pair);
   const before = pairs.find(([, of]) => of === value)?.[0] ?? "";
   const find = (text) => {
     const wanted = text.trim().toLowerCase();

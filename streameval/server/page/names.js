@@ -8,8 +8,11 @@ const MOST = 24; // characters; what tells versions apart is at either end
 const CONTROLS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu; // of the direction of text
 const FROM_THE_RIGHT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
+// A whole name, in which nothing turns the text around it.
+export const visible = (name) => name.replace(CONTROLS, "\ufffd");
+
 export function shorten(name, most = MOST) {
-  const letters = [...name.replace(CONTROLS, "\ufffd")]; // a name may hold characters of two units
+  const letters = [...visible(name)]; // a name may hold characters of two units
   if (letters.length <= most) return isolated(letters.join(""));
   const head = Math.ceil((most - 1) / 2);
   return isolated(`${letters.slice(0, head).join("")}…${letters.slice(head + 1 - most).join("")}`);

@@ -173,3 +173,16 @@ def test_a_message_of_another_day_has_its_date() -> None:
     worse, withheld = verdict_changes(late)
     assert worse.text.startswith("v2 is worse than v1: decided 2024-05-01 12:03 UTC on AUC")
     assert withheld.text.startswith("no clicks (2024-05-01 12:04 UTC): ")
+
+
+def test_names_in_titles_are_as_printable_and_short_as_in_texts() -> None:
+    odd = Series("\u202eads", "v" * 200, "logged")
+    told = (VerdictChange(NOON, "verdict", "worse", "said"),)
+    [one] = verdict_changes(of(comparison(candidate=odd, changes=told)))
+    notice = message_of(one.key, one.body(), "")
+    assert notice.title == "Worse: \N{REPLACEMENT CHARACTER}ads " + "v" * 77 + "..."
+    assert notice.as_json()["candidate"] == "v" * 200  # for programs it is whole
+    assert (notice.model, notice.as_json()["model"]) == (odd.model, odd.model)
+    silent = replace(of(), started_at=0.0, last_seen={odd: 0.0})
+    [gone] = silences(silent, 3_600.0, [60_000], ()).changes
+    assert gone.text == "\N{REPLACEMENT CHARACTER}ads: no new labels for 1m"
