@@ -11,6 +11,7 @@ import pytest
 
 from streameval.events.batch import Batch, Catalog
 from streameval.settings.tree import Settings
+from streameval.sources.ahead import MOST_BATCHES
 from streameval.sources.formats.decode import Decoder
 from streameval.sources.kafka import source as module
 from streameval.sources.kafka.budget import FIRST
@@ -137,7 +138,7 @@ def test_a_backlog_comes_in_order_in_batches_of_max_events(opened: Any) -> None:
     ]
     assert max(map(len, batches)) == 40
     assert polls[0] == 1
-    assert polls[-1] - polls[-2] == 4, "several of a backlog in one call"
+    assert polls[-1] - polls[-2] == MOST_BATCHES, "several of a backlog in one call"
     assert len(sink.letters) == 1
     assert batches[0].offsets == {PLACE: FIRST}
     assert batches[-1].offsets == {PLACE: reader._next}
