@@ -165,3 +165,13 @@ def bytes_below(word: np.uint64, byte: int) -> np.uint64:
 def bytes_beyond_ascii(word: np.uint64) -> np.uint64:
     """The highest bit of every byte that is above 127."""
     return word & _HIGHEST
+
+
+@numba.njit(inline="always")
+def copy_bytes(start: int, end: int, to: int) -> int:
+    """Copies the bytes between two addresses to a third, and up to seven more after them; returns the end of the copy."""
+    k = 0
+    while start + k < end:
+        store64(to + k, load64(start + k))
+        k += 8
+    return to + end - start

@@ -241,7 +241,7 @@ class Snapshot:
             "deploys": [as_json(deploy) for deploy in self.deploys],
             "comparisons": [_settled(comparison_json(comparison)) for comparison in self.comparisons],
             **({"auctions": self.auction_rows()} if self.auctions else {}),
-            **({"online_failures": self._failures()} if self._failures() else {}),
+            **({"online_failures": failures} if (failures := self._failures()) else {}),
         }
 
     def _failures(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 _T = TypeVar("_T")
-MOST_BATCHES = 16  # per call, after whose last one nothing is decoded beside it
+MOST_BATCHES = 16  # per call: the last one of each is counted while nothing is decoded
 SLICE_SECONDS = 0.25  # the time they should take, because other things are due then
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streameval.events.batch import Features
 from streameval.events.hashing import hash_at, hash_two
-from streameval.events.words64 import PADDING, address_of, load8, load64, store64, store_double
+from streameval.events.words64 import PADDING, address_of, copy_bytes, load8, load64, store64, store_double
 from streameval.sources.formats.rooms import room
 
 MAX_NAMES = 256  # every name is compared with those before it; longer objects are read in the slow way
@@ -93,24 +93,14 @@ def forget_names(places: FeaturePlaces, n: int) -> None:
     keep_name(places, n, 0, -1)
 
 
-@numba.njit(inline="always")
-def _copy(start: int, end: int, to: int) -> int:
-    """Copies the bytes between two addresses to a third, and some more after them; returns the end of the copy."""
-    k = 0
-    while start + k < end:
-        store64(to + k, load64(start + k))
-        k += 8
-    return to + end - start
-
-
 @numba.njit(cache=True, nogil=True)
 def one_hot(name: int, name_end: int, text: int, text_end: int, scratch: int) -> np.uint64:
     """Returns the hash of `name=text`; `scratch`: a buffer for long ones. (Reading what was just written in parts is slow.)"""
     if name_end - name + text_end - text < _SHORT:
         return hash_two(name, name_end, np.uint64(_EQUALS), text, text_end)
-    at = _copy(name, name_end, scratch)
+    at = copy_bytes(name, name_end, scratch)
     store64(at, np.uint64(_EQUALS))
-    return hash_at(scratch, _copy(text, text_end, at + 1))
+    return hash_at(scratch, copy_bytes(text, text_end, at + 1))
 
 
 @numba.njit(inline="always")

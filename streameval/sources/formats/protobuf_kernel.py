@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.events.words64 import PADDING, address_of, load8, load32, load64, store8, store64
+from streameval.events.words64 import PADDING, address_of, copy_bytes, load8, load32, load64, store8, store64
 from streameval.sources.formats.avro_kernel import is_text
 from streameval.sources.formats.protobuf_plan import (
     AS_BOOLEAN,
@@ -86,16 +86,6 @@ def written(data: bytes, bounds: NDArray[np.int64], head: bytes, plan: WritingPl
 
 
 @numba.njit(inline="always")
-def _copy(start: int, end: int, to: int) -> int:
-    """Copies the bytes between two addresses to a third, and some more after them; returns the end of the copy."""
-    k = 0
-    while start + k < end:
-        store64(to + k, load64(start + k))
-        k += 8
-    return to + end - start
-
-
-@numba.njit(inline="always")
 def _put_long(n: int, to: int) -> int:
     bits = np.uint64(n << 1) ^ np.uint64(n >> 63)
     while bits > np.uint64(127):
@@ -124,7 +114,7 @@ def _put(
     and the addresses of all symbols, and of their text.
     """
     if how == AS_TEXT:
-        return _copy(begin, end, _put_long(end - begin, to)) if is_text(begin, end) else -1
+        return copy_bytes(begin, end, _put_long(end - begin, to)) if is_text(begin, end) else -1
     if how in (AS_DOUBLE, AS_FLOAT):
         store64(to, load64(begin) if end > begin else np.uint64(0))
         return to + (8 if how == AS_DOUBLE else 4)
@@ -154,7 +144,7 @@ def _put(
             symbol = every + _SYMBOL_BYTES * k
             if np.int64(load64(symbol)) == n:
                 start, stop = np.int64(load64(symbol + 8)), np.int64(load64(symbol + 16))
-                return _copy(text + start, text + stop, _put_long(stop - start, to))
+                return copy_bytes(text + start, text + stop, _put_long(stop - start, to))
         return -1
     return _put_long(n, to)
 
@@ -287,7 +277,7 @@ def _write(
                     good = plain and also and is_text(key, key_end)
                     if good:
                         store8(to, _ONE)
-                        to = _copy(key, key_end, _put_long(key_end - key, to + 1))
+                        to = copy_bytes(key, key_end, _put_long(key_end - key, to + 1))
                         to = _put(value, value_end, steps[step, FIRST_SYMBOL], to, (0, 0, symbols_at, names_at))
                         good = to >= 0
                 if good:
