@@ -3,25 +3,32 @@
     python -m tests.chaos.kill [--kills 200] [--impressions 200000] [--seed 1]
 
 Two streams: logged models on two partitions and two topics, with clicks that come later than they can be corrected, and
-online models on one partition. Each is read once in peace, and once by a monitor that gets SIGKILL at random moments: while
-it starts, restores, counts, and (every third time) in the middle of writing a checkpoint. The one of two topics is also read
-live, as it is written, and in peace by the other client. All but the first keep rows on disk. The reports must be equal, with
-everything in them, and so must every row of the histories.
+online models on one partition. A monitor reads each while it is written and gets SIGKILL at random moments: while it starts,
+restores, counts, and (every third time) in the middle of writing a checkpoint. What comes between two kills is written when
+the first has been survived, because a monitor reads a whole stream faster than it can be killed twice. Another reads it once
+in peace. The one of two topics is also read in peace as it is written, and by the other client. All but the one whose report
+is the truth keep rows on disk. The reports must be equal, with everything in them, and so must every row of the histories.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import shutil
 import sys
+import threading
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from streameval.simulate.encode import Message, events
+from streameval.simulate.traffic import Traffic
 from tests.chaos.fleet import (
+    PATIENCE_S,
     Stream,
     Unexpected,
     Worker,
@@ -34,7 +41,25 @@ from tests.chaos.fleet import (
     workplace,
 )
 
-LIVE_SPEED = 20.0  # seconds of event time a second, at which the stream of two topics is written
+
+class Gate:
+    """Lets a stream be written up to a message."""
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self.messages = list(messages)
+        self._open = 0
+
+    def open(self, share: float) -> int:
+        """Lets that share of the messages through; how many that is."""
+        self._open = max(self._open, math.ceil(share * len(self.messages)))
+        return self._open
+
+    def through(self, _: Iterator[Message]) -> Iterator[Message]:
+        """The messages, each once the gate is open for it."""
+        for number, message in enumerate(self.messages):
+            while number >= self._open:
+                time.sleep(0.01)
+            yield message
 
 
 def finish(worker: Worker, stream: Stream) -> tuple[dict[str, Any], dict[tuple[Any, ...], Any]]:
@@ -52,17 +77,18 @@ def _written(worker: Worker) -> bool:
     )
 
 
-def disturb(worker: Worker, stream: Stream, kills: int, luck: random.Random) -> dict[str, int]:
-    """Kills a worker `kills` times before it has read everything; how often in which situation."""
+def disturb(worker: Worker, gate: Gate, kills: int, luck: random.Random) -> dict[str, int]:
+    """Kills a worker `kills` times before everything is written; how often in which situation."""
     seen = {"starting": 0, "counting": 0, "writing a checkpoint": 0, "having rows on disk": 0}
     worker.start()
     for number in range(kills):
-        goal = stream.sent * (number + luck.random()) / (kills + 1)
+        goal = gate.open((number + luck.random()) / (kills + 1))
         if luck.random() < 0.2:
             time.sleep(luck.uniform(0.0, 3.0))
             situation = "starting"
         else:
             until("it reads on", lambda goal=goal: worker.read() >= goal, [worker], pause=0.05)  # type: ignore[misc]
+            gate.open((number + 1) / (kills + 1))  # so that it has something to do
             situation = "counting"
             if number % 3 == 0 and _caught_writing(worker):
                 situation = "writing a checkpoint"
@@ -72,6 +98,7 @@ def disturb(worker: Worker, stream: Stream, kills: int, luck: random.Random) -> 
         seen[situation] += 1
         seen["having rows on disk"] += any(worker.store.glob("checkpoints/*/rows-*"))
         worker.start()
+    gate.open(1.0)
     return seen
 
 
@@ -86,7 +113,7 @@ def _caught_writing(worker: Worker) -> bool:
 
 
 def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, online: bool) -> None:
-    """One stream, in peace and disturbed."""
+    """One stream, disturbed and in peace."""
     name = f"kill-{uuid.uuid4().hex[:8]}"
     stream = Stream(servers, name, partitions=1 if online else 2, shared=online)
     stream.create()
@@ -94,56 +121,52 @@ def play(servers: str, folder: Path, kills: int, impressions: int, seed: int, on
     member = f'"group.instance.id" = "{name}"\n"session.timeout.ms" = 6000'
     # snapshots say how far it has read, so they are as frequent as the kills' moments are to differ
     what = {"models": online, "batch": 1 if online else 2_000, "options": member, "snapshots": "200ms"}
-    live = Worker(stream, folder / f"{name}-live", folder / f"{name}-live" / "store", group=f"{name}-live", **what)
-    if online:  # what they learn depends on how it was read
-        stream.fill(scenario(impressions))
-    else:
+
+    def reader(kind: str, **other: Any) -> Worker:
+        place = folder / f"{name}-{kind}"
+        return Worker(stream, place, place / "store", group=f"{name}-{kind}", **(what | other))
+
+    of = scenario(impressions)
+    gate = Gate(events(Traffic(of)) if online else late_wire(events(Traffic(of))))
+    writing = threading.Thread(target=stream.fill, args=(of,), kwargs={"wire": gate.through}, daemon=True)
+    writing.start()
+    killed, live, truth = reader("killed"), reader("live"), reader("truth", segment_rows=0)
+    if not online:  # what online models learn depends on how they were read
         live.start()
-        until("its page is there", lambda: live.get("/api/v1/status") is not None, [live])
-        stream.fill(scenario(impressions), speed=lambda: LIVE_SPEED, wire=late_wire)
-    truth = Worker(stream, folder / f"{name}-truth", folder / f"{name}-truth" / "store", segment_rows=0, **what)
     begin = time.monotonic()
+    seen = disturb(killed, gate, kills, random.Random(seed))
+    if not online and not seen["having rows on disk"]:
+        raise Unexpected("no rows went to the disk")
+    how = ", ".join(f"{n} while {situation}" for situation, n in seen.items())
+    print(f"killed {kills} times in {time.monotonic() - begin:.0f} s ({how})", flush=True)
+    writing.join(PATIENCE_S)
+    found = {"was killed": finish(killed, stream)}
     truth.start()
     report, rows = finish(truth, stream)
     whole = sum(r["impressions"] for r in report["results"] if r["window"] == "all" and r["slice"] is None)
-    print(
-        f"undisturbed: {stream.sent:,} messages, {whole:,} scores, {len(rows):,} rows of history "
-        f"in {time.monotonic() - begin:.0f} s",
-        flush=True,
-    )
+    print(f"undisturbed: {stream.sent:,} messages, {whole:,} scores, {len(rows):,} rows of history", flush=True)
     if not whole or not rows:
         raise Unexpected("the undisturbed run has counted nothing")
     if not online:
-        events = report["events"]
-        lacking = [f for f in ("corrected", "unmatched_clicks", "late_impressions") if not events[f]]
-        if not any(comparison["since"] for comparison in report["comparisons"]):
-            lacking.append("a verdict")
-        if lacking:
-            raise Unexpected(f"the stream does not try enough, it is without {', '.join(lacking)}")
-        found, found_rows = finish(live, stream)
-        compare("the report of the one that read live", found, report)
-        compare("the history of the one that read live", found_rows, rows)
-        other = Worker(stream, folder / f"{name}-other", folder / f"{name}-other" / "store", group=f"{name}-other")
-        other.client, other.batch = "kafka-python", 700
+        _has_everything(report)
+        found["read live"] = finish(live, stream)
+        other = reader("other", client="kafka-python", batch=700, options="")
         other.start()
-        found, found_rows = finish(other, stream)
-        compare("the report by kafka-python", found, report)
-        compare("the history by kafka-python", found_rows, rows)
-        print("read live, and by kafka-python: report and history are identical", flush=True)
-    worker = Worker(stream, folder / name, folder / name / "store", **what)
-    begin = time.monotonic()
-    seen = disturb(worker, stream, kills, random.Random(seed))
-    if not online and not seen["having rows on disk"]:
-        raise Unexpected("no rows went to the disk")
-    found, found_rows = finish(worker, stream)
-    compare("the report", found, report)
-    compare("the history", found_rows, rows)
-    how = ", ".join(f"{n} while {situation}" for situation, n in seen.items())
-    print(
-        f"killed {kills} times in {time.monotonic() - begin:.0f} s ({how}): report and history are identical",
-        flush=True,
-    )
-    shutil.rmtree(folder / name)
+        found["read by kafka-python"] = finish(other, stream)
+    for which, (its_report, its_rows) in found.items():
+        compare(f"the report of the one that {which}", its_report, report)
+        compare(f"the history of the one that {which}", its_rows, rows)
+        print(f"the one that {which}: report and history are identical", flush=True)
+    shutil.rmtree(killed.folder)
+
+
+def _has_everything(report: dict[str, Any]) -> None:
+    """Raises Unexpected if the stream of two topics was too easy."""
+    lacking = [f for f in ("corrected", "unmatched_clicks", "late_impressions") if not report["events"][f]]
+    if not any(comparison["since"] for comparison in report["comparisons"]):
+        lacking.append("a verdict")
+    if lacking:
+        raise Unexpected(f"the stream does not try enough, it is without {', '.join(lacking)}")
 
 
 def main() -> None:
