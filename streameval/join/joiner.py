@@ -49,21 +49,20 @@ class Joiner:
     def __init__(
         self,
         policy: JoinPolicy,
-        online_models: int = 0,
+        models: tuple[str, ...] = (),
         shared: bool = True,
         on_move: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_move` is called with s when every row number has become smaller by s."""
+        """`models`: what the scores of online models are kept under; `on_move` is called with s when every row number has become smaller by s."""
         self.policy = policy
         self._on_move = on_move
         self._rules = kernel.rules_of(policy)
         self.progress = Progress(policy, 1 if shared else 2)
         self.counts: Counter[str] = Counter()
         self.delays = np.zeros(len(DELAY_EDGES) + 1, np.int64)  # the last cell is the sum, ms
-        self._online = online_models
         self.cold = ColdRows(policy.segment_rows)
         self.written = WrittenRows(policy.segment_rows)
-        self.table = Table.allocate(1024, policy, online_models, self.cold.any)
+        self.table = Table.allocate(1024, policy, models, self.cold.any)
         self._index = IdIndex()
         self._start = 0  # rows before it have been dropped
         self._end = 0
@@ -207,6 +206,11 @@ class Joiner:
         return self._end if first is None else first
 
     @property
+    def pending_rows(self) -> slice:
+        """The rows from `waiting` on."""
+        return slice(self.waiting, self._end)
+
+    @property
     def known(self) -> int:
         """Impressions that clicks can still find: pending, or mature and inside the correction horizon."""
         return self._end - self._start
@@ -284,7 +288,7 @@ class Joiner:
         self._shown = True
         table, first, base = self.table, self.cold.end(self._start), self.cold.base(self._start)
         here = slice(first, self._end)
-        online = [column[here] for column in (*table.score, *table.trained)]
+        online = {name: column[here] for name, column in table.online().items()}
         return {
             **self.progress.state(),
             "counts": dict(self.counts),
@@ -292,7 +296,7 @@ class Joiner:
             "mature": self._labels.mature,
             "cold": self.cold.state(table, self._start),
             **self.written.state(table, here),
-            "online": [column.copy() for column in online] if scores_change else online,
+            "online": {name: column.copy() for name, column in online.items()} if scores_change else online,
             "held": self._held.state(),
             "runs": self.runs.state(first, base),
         }
@@ -301,8 +305,15 @@ class Joiner:
         """What `state` returned is no longer read."""
         self._shown = False
 
-    def restore(self, state: Mapping[str, Any], codes: Codes, files: Sequence[RowsFile] = ()) -> None:
-        """Restores what `state` returned, into a joiner without rows; `files`: those of the rows that were on disk.
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        codes: Codes,
+        files: Sequence[RowsFile] = (),
+        models: tuple[str, ...] | None = None,
+    ) -> None:
+        """Restores what `state` returned, into a joiner without rows; `files`: those of the rows that were on disk; `models`: from
+        now on.
 
         Raises OSError when a file cannot be mapped.
         """
@@ -313,11 +324,10 @@ class Joiner:
         first = sum(file.rows for file in files)
         end = self._touched = self._end = first + flags.size
         here = slice(first, end)
-        files_too = self.cold.any or first > 0
-        self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, self._online, files_too)
+        files_too, names = self.cold.any or first > 0, self.table.models if models is None else models
+        self.table = table = Table.allocate(max(1024, end + end // 4), self.policy, names, files_too)
         self.written.restore(state, table, codes, here)
-        for column, saved in zip((*table.score, *table.trained), state["online"], strict=True):
-            column[here] = saved
+        table.restore_online(state["online"], here)
         self._index.fill(table.id, first, end)
         waiting = flags[flags & MATURED == 0]
         self._labels.restore(state["mature"], waiting)
@@ -365,7 +375,9 @@ class Joiner:
             if here and self._start > self._end // 4 and live + impressions <= capacity:
                 self._move(self.table)
             else:  # pages never written to take no memory
-                self._move(Table.allocate(max(live + impressions, 2 * live), self.policy, self._online, self.cold.any))
+                self._move(
+                    Table.allocate(max(live + impressions, 2 * live), self.policy, self.table.models, self.cold.any)
+                )
         self._index.reserve(impressions, self.table.id, self.cold.end(self._start), self._end)
         self._give_up(self._held.reserve(clicks, self.policy.max_pending))
 

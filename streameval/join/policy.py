@@ -13,6 +13,7 @@ from streameval.events.columns import Scored
 from streameval.events.fields import Field
 
 NEVER = -(1 << 62)
+BEFORE = NEVER + 1  # in place of a training watermark: the row came before the model was added
 FOREVER = 1 << 62
 
 CLICKED, KNOWN, MATURED, LATE, CORRECTED = 1, 2, 4, 8, 16

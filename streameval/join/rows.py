@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from streameval.events.columns import (
 from streameval.events.fields import Field
 from streameval.join.cold import ground
 from streameval.join.cold.ground import ALIGN
-from streameval.join.policy import NEVER, JoinPolicy
+from streameval.join.policy import BEFORE, NEVER, JoinPolicy
 from streameval.sketches.blocks import item_blocks_of
 
 _PENDING_ROWS, _MATURE_ROWS = 8_192, 65_536  # rows up to which runs are merged
@@ -49,6 +49,7 @@ class Run:
 # columns of a table with one number per row: those that never change, and all
 UNCHANGING = ("id", "ts", "user", "request", "slices", "series", "pclick", "behind", "previous", "item")
 ONE_A_ROW = (*UNCHANGING, "state")
+SCORE_OF, TRAINED_OF = "score of ", "trained of "  # columns by online model
 
 
 @dataclass(slots=True)
@@ -70,14 +71,17 @@ class Table:
     mark: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # of `JoinPolicy.mark`; [0]: none
     item_id: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))  # 0: none; [0]: not kept
     kept: tuple[Field, ...] = ()
+    models: tuple[str, ...] = ()  # what the scores of online models are kept under
     # which fields any row has had, or are those of clicks
     given: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
     score: list[NDArray[np.float64]] = field(default_factory=list)  # by online model; NaN: not scored
     trained: list[NDArray[np.int64]] = field(default_factory=list)  # the model's training watermark when it scored
 
     @staticmethod
-    def allocate(n: int, policy: JoinPolicy, online_models: int, files: bool = False) -> Table:
-        """Room for n rows; pages never written to take no memory. `files`: so that files can be mapped over it."""
+    def allocate(n: int, policy: JoinPolicy, models: tuple[str, ...] = (), files: bool = False) -> Table:
+        """Room for n rows; pages never written to take no memory. `models`: see `online`; `files`: so that files can be
+        mapped over it.
+        """
         kept = policy.keep
         room: Callable[..., NDArray[Any]] = np.empty
         if files:  # whole pages
@@ -98,9 +102,10 @@ class Table:
             mark=room(n if policy.mark else 0, np.uint64),
             item_id=room(n if policy.items else 0, np.uint64),
             kept=kept,
+            models=models,
             given=np.array([one.join is not None for one in kept], np.bool_),  # the kernel writes those of clicks
-            score=[room(n, np.float64) for _ in range(online_models)],
-            trained=[room(n, np.int64) for _ in range(online_models)],
+            score=[room(n, np.float64) for _ in models],
+            trained=[room(n, np.int64) for _ in models],
         )
 
     def fill(self, start: int, impressions: Impressions, accepted: NDArray[np.int32], policy: JoinPolicy) -> None:
@@ -188,6 +193,16 @@ class Table:
                 self.given[number] = True
                 self.fields[number, here] = fields.get(one.name, one.absent)
 
+    def online(self) -> dict[str, NDArray[Any]]:
+        """What online models have written, by column: not by number, because a restart may add or remove models."""
+        scores = {f"{SCORE_OF}{name}": column for name, column in zip(self.models, self.score, strict=True)}
+        return scores | {f"{TRAINED_OF}{name}": column for name, column in zip(self.models, self.trained, strict=True)}
+
+    def restore_online(self, columns: Mapping[str, NDArray[Any]], here: slice) -> None:
+        """Writes what `online` returned; models that are not in it have not scored these rows."""
+        for name, column in self.online().items():
+            column[here] = columns.get(name, np.nan if name.startswith(SCORE_OF) else BEFORE)
+
     def columns(self) -> dict[str, NDArray[Any]]:
         """Every column that has been written, by name."""
         one = {name: getattr(self, name) for name in (*ONE_A_ROW, "mark", "item_id")}
@@ -196,12 +211,7 @@ class Table:
             for kept, column, given in zip(self.kept, self.fields, self.given.tolist(), strict=True)
             if given
         }
-        online = {
-            f"{name}.{number}": column
-            for name, columns in (("score", self.score), ("trained", self.trained))
-            for number, column in enumerate(columns)
-        }
-        return {name: column for name, column in one.items() if column.size} | fields | online
+        return {name: column for name, column in one.items() if column.size} | fields | self.online()
 
 
 def run_of(impressions: Impressions, accepted: NDArray[np.int32], start: int, ts: NDArray[np.int64]) -> Run:
@@ -222,6 +232,12 @@ def run_of(impressions: Impressions, accepted: NDArray[np.int32], start: int, ts
         names = None if names is None else take_names(names, at)
         policies = None if policies is None else take_shadow(policies, at)
     return Run(start, end, order, features, shadow, names, policies=policies)
+
+
+def by_model(columns: Mapping[str, Any], models: Sequence[str]) -> dict[str, Any]:
+    """Columns by the names of models, from older ones by their numbers (until format 11)."""
+    old = {f"{kind}.{number}": (kind, name) for number, name in enumerate(models) for kind in ("score", "trained")}
+    return {" of ".join(old[name]) if name in old else name: column for name, column in columns.items()}
 
 
 def split_fields(saved: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from streameval.join.rows import by_model
 from streameval.loop.binding import check_binding, removed_objectives
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import check_before_use, open_rows, put_named, write_named
@@ -47,6 +48,8 @@ def restore_newest(
     tree, apart, path = found
     check_binding(settings, tree["settings"], path)
     part = tree["monitor"]
+    if part and "models" in tree["settings"]:
+        _name_models(part, [model["name"] for model in tree["settings"]["models"]])
     rows = open_rows(files.folder, part)
     put_named(files, part, tree[READ_WITH_IT], rows)
     for name, data in apart.items():
@@ -64,3 +67,14 @@ def restore_newest(
         check_before_use(on_disk, rows)
     removed = removed_objectives(settings, tree["settings"])
     return Restored(path, offsets, tree["at"], tree["restarts"] + 1, removed)
+
+
+def _name_models(part: dict[str, Any], names: list[str]) -> None:
+    """Until format 11 online models had only numbers, in checkpoints as in files of rows."""
+    for name, learner in zip(names, part["learners"], strict=True):
+        learner["name"] = learner["column"] = name
+    joiner = part["joiner"]
+    numbered = [f"{kind}.{number}" for kind in ("score", "trained") for number in range(len(names))]
+    joiner["online"] = by_model(dict(zip(numbered, joiner["online"], strict=True)), names)
+    for file in (joiner["cold"] or {}).get("files", ()):
+        file.extend(names)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streameval.events.batch import Features
 from streameval.join.joiner import Joiner
-from streameval.join.policy import CLICKED, LATE, SHOWN
+from streameval.join.policy import BEFORE, CLICKED, LATE, SHOWN
+from streameval.join.rows import SCORE_OF
 from streameval.loop.row_counts import RowCounts
 from streameval.models.learner import Learner
 
@@ -28,6 +30,7 @@ class OnlineModels:
     window: int  # attribution window, ms: a label is known this long after its impression
     at_label: bool  # scores are computed when labels mature, just before these are learned
     counts: Counter[str]  # late_unscored
+    _added: set[int] = field(default_factory=set)  # by number, models that have not seen all restored rows
 
     def score(self, rows: NDArray[np.int64]) -> None:
         """Scores rows that are not late; the model's training watermark is stored with each score."""
@@ -38,23 +41,27 @@ class OnlineModels:
             rows = rows[~late]
         if not rows.size:
             return
-        for part, features in self._features(rows):
-            for number, learner in enumerate(self.learners):
-                table.score[number][rows[part]] = learner.score(features)
-                table.trained[number][rows[part]] = learner.trained
+        for numbers, some in self._by_model(rows):
+            for part, features in self._features(some):
+                for number in numbers:
+                    learner = self.learners[number]
+                    table.score[number][some[part]] = learner.score(features)
+                    table.trained[number][some[part]] = learner.trained
 
     def learn(self, rows: NDArray[np.int64]) -> None:
         """Learns the labels of rows that have just matured."""
         table = self.joiner.table
         known = int(table.ts[rows[-1]]) + self.window
         asked = [learner for learner in self.learners if learner.suspended is None]
-        for part, features in self._features(rows):
-            label = (table.state[rows[part]] & CLICKED).astype(np.int8)
-            for number, learner in enumerate(self.learners):
-                if learner.suspended is None:
-                    done = learner.learn(features, label)
-                    if learner.suspended is not None:
-                        self._withdraw(number, rows, part.start + done - 1)
+        for numbers, some in self._by_model(rows):
+            for part, features in self._features(some):
+                label = (table.state[some[part]] & CLICKED).astype(np.int8)
+                for number in numbers:
+                    learner = self.learners[number]
+                    if learner.suspended is None:
+                        done = learner.learn(features, label)
+                        if learner.suspended is not None:
+                            self._withdraw(number, some, part.start + done - 1)
         for learner in asked:
             learner.trained = max(learner.trained, known)
 
@@ -80,9 +87,26 @@ class OnlineModels:
         known = int(table.ts[rows[last]]) + self.window
         after = rows[last + 1 :] if self.at_label else self.joiner.shown_since(known)
         self.rows.hide(after[(table.state[after] & SHOWN) != 0])
-        score = self.joiner.cold.copy(table, f"score.{number}")  # a checkpoint in progress still reads the old column
+        score = self.joiner.cold.copy(
+            table, f"{SCORE_OF}{table.models[number]}"
+        )  # a checkpoint in progress still reads the old column
         score[after] = np.nan
         table.score[number] = score
+
+    def restore(self) -> None:
+        """The rows of the joiner have been restored."""
+        rows = self.joiner.pending_rows
+        self._added = {n for n, trained in enumerate(self.joiner.table.trained) if (trained[rows] == BEFORE).any()}
+
+    def _by_model(self, rows: NDArray[np.int64]) -> Iterator[tuple[list[int], NDArray[np.int64]]]:
+        """Numbers of models, and those of the rows that they may see: an added one none that it has not met when they came, as their
+        features may not have been kept, or not as it needs them.
+        """
+        yield [n for n in range(len(self.learners)) if n not in self._added], rows
+        for number in self._added:
+            met = rows[self.joiner.table.trained[number][rows] != BEFORE]
+            if met.size:
+                yield [number], met
 
     def _features(self, rows: NDArray[np.int64]) -> list[tuple[slice, Features]]:
         if pieces := self.joiner.runs.features(rows):

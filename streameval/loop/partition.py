@@ -70,7 +70,7 @@ class Partition:
     def __post_init__(self) -> None:
         close_after = self.policy.attribution_window + self.request_gap
         self.requests = Requests(close_after, self.scoreboard.pane, self.policy.request_life)
-        self.joiner = Joiner(self.policy, len(self.learners), self.shared, self.requests.shift)
+        self.joiner = Joiner(self.policy, tuple(one.name for one in self.learners), self.shared, self.requests.shift)
         self.to_disk = RowsToDisk(self.joiner)
         self.quarantine = Quarantine(self.policy.correction_horizon, self.inputs, self.shared)
         self.panes = PaneStats(self.scoreboard.pane)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from streameval.events.codes import Codes
 from streameval.join.cold.segment import RowsFile
 from streameval.loop.partition import Partition
+
+log = logging.getLogger(__name__)
 
 
 def state_of(part: Partition) -> dict[str, Any]:
@@ -32,7 +35,9 @@ def state_of(part: Partition) -> dict[str, Any]:
         "late_impressions": counted.late_impressions.state(),
         "counts": dict(part.counts),
         **part.rows.state(),
-        "learners": [one.state() for one in part.learners],
+        "learners": [
+            {**one.state(), "column": column} for one, column in zip(part.learners, joiner.table.models, strict=True)
+        ],
         "scoreboard": counting.call(part.scoreboard.state).result,
         "ledger": counting.call(counted.ledger.state).result,
         "gauc_marks": counted.gauc.marks(),
@@ -49,7 +54,10 @@ def restore_state(
 ) -> None:
     """Restores what `state_of` returned, into a new partition (see `Scoreboard.restore`, `Joiner.restore`)."""
     counted = part.counted
-    part.joiner.restore(state["joiner"], codes, files)
+    learned = {one["name"]: one for one in state["learners"]}
+    added = f" since {max(state['joiner']['newest'])}"  # files may have the scores of one that was removed
+    columns = [learned[one.name]["column"] if one.name in learned else one.name + added for one in part.learners]
+    part.joiner.restore(state["joiner"], codes, files, tuple(columns))
     if "leaps" in state:
         part.quarantine.restore(state["leaps"], codes)
     else:  # an older checkpoint
@@ -66,8 +74,16 @@ def restore_state(
     part.counts.clear()
     part.counts.update(state["counts"])
     part.rows.restore(state, codes)
-    for one, saved in zip(part.learners, state["learners"], strict=True):
-        one.restore(saved)
+    for one in part.learners:
+        if one.name in learned:
+            one.restore(learned.pop(one.name))
+        else:
+            log.info(
+                'model "%s", partition %d: added; it scores what comes from here on', one.name, one.place.partition
+            )
+    for name in learned:
+        log.info('model "%s" is no longer configured: what it has learned of a partition is dropped', name)
+    part.models.restore()
     part.scoreboard.restore(state["scoreboard"], codes, slice_rows, part.newest_event)
     counted.ledger.restore(state["ledger"], codes)
     counted.gauc.restore(state["gauc_marks"], state["gauc"], codes)

@@ -192,20 +192,21 @@ def open_rows(folder: Path, monitor: Mapping[str, Any] | None) -> list[RowsFile]
     Raises StoreError when a file exists and cannot be read.
     """
     out = []
-    for name, rows in _cold(monitor).get("files", ()):
+    for name, rows, *models in _cold(monitor).get("files", ()):
+        numbered = tuple(models)
         path = folder / name
         try:
             layout, size = container.layout(path)
         except FileNotFoundError:
             _say_lost(path, rows, "it is missing")
-            out.append(RowsFile(path, rows, None))
+            out.append(RowsFile(path, rows, None, models=numbered))
         except DamagedError as error:
             _say_lost(path, rows, str(error))
-            out.append(RowsFile(path, rows, None))
+            out.append(RowsFile(path, rows, None, models=numbered))
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}; check its permissions, and the disk") from None
         else:
-            out.append(RowsFile(path, rows, layout, size))
+            out.append(RowsFile(path, rows, layout, size, numbered))
     return out
 
 

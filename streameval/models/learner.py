@@ -110,6 +110,7 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """Everything, for `restore`."""
         return {
+            "name": self.name,
             "trained": self.trained,
             "updates": self.updates,
             "model": dict(self.model.state()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn import metrics as sk
@@ -45,6 +47,30 @@ def test_the_other_way_round_is_the_same_with_the_sign_turned() -> None:
         assert other[name]["difference"] == pytest.approx(-one[name]["difference"], rel=1e-6)
         assert other[name]["stderr"] == pytest.approx(one[name]["stderr"], rel=1e-3)
     assert streameval.evaluate(table, score=["a", "b"], baseline="b").comparisons.to_pylist()[0]["candidate"] == "a"
+
+
+@pytest.mark.parametrize("place", [lambda p: p * 1e-8, lambda p: 1 - p * 1e-8])
+@pytest.mark.parametrize("users", [1, 2])
+def test_nothing_is_certified_of_scores_that_are_told_apart_by_nobody(place: Any, users: int) -> None:
+    """One version ranks, the other does not; both paired, and each with its own users."""
+    table = scored(60_000, 3, 0.0)
+    a, b = place(table["a"]), place(np.random.default_rng(1).permutation(table["a"]))
+    if users == 1:
+        table |= {"a": a, "b": b}
+        found = compared(streameval.evaluate(table, score=["a", "b"]))
+    else:
+        second = table["user_id"] % 2 == 1
+        table |= {"pclick": np.where(second, b, a), "model_version": np.where(second, "b", "a")}
+        del table["a"], table["b"]
+        found = compared(streameval.evaluate(table))
+    assert (found["overall"]["verdict"], found["overall"]["reason"]) == ("undecided", "scores_too_close_to_0_or_1")
+
+
+def test_a_version_whose_scores_all_vanish_is_worse() -> None:
+    table = scored(20_000, 3, 0.0)
+    table["b"] = table["a"] * 1e-8
+    found = compared(streameval.evaluate(table, score=["a", "b"]))
+    assert found["overall"]["verdict"] == "worse"
 
 
 def squeezed(p: np.ndarray, factor: float) -> np.ndarray:

@@ -123,7 +123,7 @@ def batch(k: int, catalog: Catalog, **fields: float) -> Any:
 
 
 def test_a_number_takes_memory_once_a_row_has_it(propensity: Field) -> None:
-    catalog, joiner, bare = Catalog(), Joiner(policy(propensity), 0, True), Joiner(policy(), 0, True)
+    catalog, joiner, bare = Catalog(), Joiner(policy(propensity)), Joiner(policy())
     for k in range(20):
         joiner.add(batch(k, catalog))
         bare.add(batch(k, catalog))
@@ -140,7 +140,7 @@ def test_a_number_takes_memory_once_a_row_has_it(propensity: Field) -> None:
 
 
 def test_it_moves_with_the_rows_when_the_table_grows(propensity: Field) -> None:
-    catalog, joiner = Catalog(), Joiner(policy(propensity), 0, True)
+    catalog, joiner = Catalog(), Joiner(policy(propensity))
     joiner.add(batch(0, catalog, propensity=0.5))
     for k in range(1, 40):
         joiner.add(batch(k, catalog))

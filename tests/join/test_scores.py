@@ -18,7 +18,7 @@ N, RUN = 90, 30
 def _kept(seed: int) -> tuple[Table, Runs]:
     """Three runs, the second without shadow scores; some rows that nobody served, some that a model did not score."""
     rng = np.random.default_rng(seed)
-    table, runs = Table.allocate(N, JoinPolicy(1, 0, 1), 2), Runs()
+    table, runs = Table.allocate(N, JoinPolicy(1, 0, 1), ("a", "b")), Runs()
     table.ts[:], table.series[:] = np.arange(N), rng.integers(0, 3, N)
     for p in (table.pclick, *table.score):
         p[:] = np.where(rng.random(N) < 0.3, np.nan, rng.random(N))

@@ -428,7 +428,6 @@ def test_a_disk_that_is_slow_holds_up_neither_ingest_nor_a_stop_for_longer_than_
         ({"join": {"attribution_window": "2m"}}, "join.attribution_window = '1m', which is now '2m'"),
         ({"windows": {"sliding": ["5m"]}}, "windows.sliding = ['5m', '1h', '24h'], which is now ['5m']"),
         ({"slices": {"dimensions": ["country"]}}, "slices.dimensions = [], which is now ['country']"),
-        ({"models": [{"name": "ftrl", "kind": "ftrl"}]}, "models = [], which is now"),
         ({"compare": {"gauc_window": "30m"}}, "compare.gauc_window = '1h', which is now '30m'"),
         ({"kafka": {"clicks_topic": "taps"}}, "kafka.clicks_topic = 'clicks', which is now 'taps'"),
     ],

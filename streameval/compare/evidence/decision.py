@@ -16,9 +16,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from streameval.compare.evidence.evidence import OVERALL, Rule
+from streameval.compare.evidence.ratio import Ints
 from streameval.compare.reading.reading import COMPARED, DecidedOn, Estimate, Verdict, shows
+from streameval.sketches.blocks import SCALE, N, P
 
 Estimates = Mapping[str, Estimate]
+_RESOLVED = 1e-6  # least distance of a mean pClick from 0 and from 1: ten times where log loss is clipped
 # worse, not worse: by METRICS, overall, then by further metrics of the rule
 LogE = tuple[Sequence[float], Sequence[float]]
 
@@ -120,3 +123,14 @@ def missing_floor(rule: Rule, elapsed: int, clicks: int, blocks: int) -> str | N
     if blocks < rule.min_blocks:
         return "too_few_users"
     return "too_short" if elapsed < rule.min_duration else None
+
+
+def unresolved(baseline: Ints, candidate: Ints) -> str | None:
+    """Returns the reason why neither AUC (by bins of scores) nor log loss (clipped) can tell two versions apart, from
+    their sums (see `blocks`); None if they can.
+    """
+    for sums in (baseline, candidate):
+        mean = sums[P] / SCALE / max(int(sums[N]), 1)
+        if min(mean, 1.0 - mean) >= _RESOLVED:
+            return None
+    return "scores_too_close_to_0_or_1"

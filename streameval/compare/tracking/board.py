@@ -224,7 +224,7 @@ class Board:
                 self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
                 restarted.append(self.tracked[-1].id)
         before = state.get("revisions", self._revisions)
-        self._from_scratch({name for name, one in self._revisions.items() if one != before.get(name, 0)})
+        self._from_scratch({name for name, one in self._revisions.items() if one != before.get(name)})
         return restarted
 
     def _from_scratch(self, models: Set[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streameval.compare.evidence.decision import Estimates, LogE, column, decide, missing_floor
+from streameval.compare.evidence.decision import Estimates, LogE, column, decide, missing_floor, unresolved
 from streameval.compare.evidence.evidence import OVERALL, Evidence, Rule, harm
 from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import Ints, Statistic, Statistics
@@ -188,6 +188,8 @@ class SequentialTracked(Tracked):
         if withheld is not None or not self.is_due():
             return
         self._seen = impressions = self._sums.impressions()
+        if unresolved(*self._sums.totals()):
+            return
         statistics = self._statistics()
         was, before = self.verdict, None if self._path is None else self._path[0][OVERALL]
         clicks = self._sums.clicks()
@@ -271,7 +273,7 @@ class SequentialTracked(Tracked):
         (baseline, candidate), blocks = self._sums.totals(), self._sums.blocks()
         standing = self.evidence.standing()
         elapsed, judged = (self.looked or self.start) - self.start, int(self._sums.judged()[0, 0])
-        floor = missing_floor(self.rule, elapsed, judged, blocks)
+        floor = missing_floor(self.rule, elapsed, judged, blocks) or unresolved(baseline, candidate)
         reason = self._record.withheld
         if reason is None and standing.verdict == "undecided":
             reason = "learning" if self.learning else floor

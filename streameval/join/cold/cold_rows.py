@@ -178,7 +178,7 @@ class ColdRows:
             with self._kept(table, segment.first, segment.end):
                 for column in table.columns().values():
                     give_back(column, segment.first, segment.end)
-                segment.file = RowsFile(file.path, file.rows, None)
+                segment.file = RowsFile(file.path, file.rows, None, models=file.models)
                 runs.put(segment.run())
                 segment.map_over(table)
 
@@ -292,7 +292,7 @@ class ColdRows:
         self._keep_changed(self.changed(start, FOREVER))
         state, fields = _read(table, rows)
         return {
-            "files": [[segment.file.path.name, segment.file.rows] for segment in self.segments],
+            "files": [[one.file.path.name, one.file.rows, *one.file.models] for one in self.segments],
             "codes": [None if one.codes is None else one.codes.saved() for one in self.segments],
             "ids": [[index.path.name, index.first - base, index.end - base] for index in self.indexes],
             "front": start - base,

@@ -9,8 +9,10 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from math import prod
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ _BOTH = mmap.PROT_READ | mmap.PROT_WRITE
 
 _LARGE = 1 << 22  # bytes
 _MANY_ROWS = 1 << 16  # with more, plain read-ahead is as fast
+_NOTHING = 1 << 20  # rows of 8 MB
 
 Extent = tuple[str, tuple[int, ...], int]  # of an array in a file: dtype, shape, offset in bytes
 
@@ -58,6 +61,23 @@ def map_file(
             dtype, (rows,), offset = places[name]
             place = dtype, (rows - skipped,), offset + skipped * np.dtype(dtype).itemsize
             map_over(columns[name], first, file.fileno(), place)
+
+
+def map_nothing(column: NDArray[np.float64], first: int, end: int) -> None:
+    """Makes rows [first, end) NaN, which take no memory until written to: the same pages again and again. Raises OSError."""
+    if column.dtype != np.float64:
+        raise ValueError(f"a column of {column.dtype} has no NaN")
+    for begin in range(first, end, _NOTHING):
+        _map(_pages(column, begin, min(begin + _NOTHING, end)), mmap.MAP_PRIVATE, _nothing(), 0)
+
+
+@cache
+def _nothing() -> int:
+    """An open file of NaN, without a name."""
+    with TemporaryFile() as file:
+        file.write(np.full(_NOTHING, np.nan).tobytes())
+        file.flush()
+        return os.dup(file.fileno())
 
 
 def give_back(column: NDArray[Any], first: int, end: int) -> None:

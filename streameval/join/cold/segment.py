@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from streameval.events.batch import Shadow
 from streameval.events.codes import Codes
 from streameval.events.columns import concat_shadows
-from streameval.join.cold.ground import Extent, map_file, mapped
+from streameval.join.cold.ground import Extent, map_file, map_nothing, mapped
 from streameval.join.cold.ids import IdPart, SortedIds
 from streameval.join.cold.index import in_order
 from streameval.join.policy import MATURED, NEVER
-from streameval.join.rows import Run, Table, cut, trim
+from streameval.join.rows import SCORE_OF, Run, Table, by_model, cut, trim
 from streameval.join.times import block_times
 
 _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression: one that is no longer known
@@ -32,15 +32,19 @@ _GONE = np.int32((1 << 31) - 1)  # rows back to a request's previous impression:
 class RowsFile:
     """The layout of a file of rows."""
 
-    def __init__(self, path: Path, rows: int, layout: Mapping[str, Any] | None, size: int = 0) -> None:
-        """`layout`: what `content` returned, with extents instead of arrays; None: the file is lost. `size` in bytes."""
-        self.path = path
+    def __init__(
+        self, path: Path, rows: int, layout: Mapping[str, Any] | None, size: int = 0, models: tuple[str, ...] = ()
+    ) -> None:
+        """`layout`: what `content` returned, with extents instead of arrays; None: the file is lost. `size` in bytes. `models`:
+        names of the online models whose columns have numbers in an older file.
+        """
+        self.path, self.models = path, models
         self.rows = rows
         self.lost = layout is None
         self.size = size
         self._layout = layout or {"series": [], "columns": {}, "shadow": None, "policies": None}
         self.series: frozenset[int] = frozenset(self._layout["series"])
-        self.columns: Mapping[str, Extent] = self._layout["columns"]
+        self.columns: Mapping[str, Extent] = by_model(self._layout["columns"], models)
 
     def part(self, first: int) -> IdPart:
         """The sorted ids; the file's first row is row `first`. Raises OSError."""
@@ -67,8 +71,11 @@ class RowsFile:
         return None if places is None else Shadow(*self._arrays(places, Shadow._fields))
 
     def map_over(self, columns: Mapping[str, NDArray[Any]], first: int) -> None:
-        """Maps the file's columns over rows from `first` on. Raises OSError."""
+        """Maps the file's columns over rows from `first` on, nothing for scores of models that it does not have. Raises OSError."""
         map_file(self.path, self.columns, columns, first)
+        for name in columns.keys() - self.columns.keys():
+            if name.startswith(SCORE_OF):
+                map_nothing(columns[name], first, first + self.rows)
 
     def _small(self, places: Mapping[str, Extent], name: str) -> NDArray[Any]:
         """Reads an array: touching it while mapped would have the system read megabytes around it."""

@@ -37,6 +37,8 @@ def row(block: np.ndarray, clicked: np.ndarray, old: np.ndarray, new: np.ndarray
         (cells.PAIR_Y, clicked / SCALE),
         (cells.D, d),
         (cells.PAIR_L, a),
+        (cells.PAIR_P, old),
+        (cells.PAIR_P_OTHER, new),
     ):
         np.add.at(table[:, cell], block, np.rint(values * SCALE).astype(np.int64))
     for cell, values in ((cells.D_SQ, d * d), (cells.D_STRICT, s), (cells.D_STRICT_SQ, s * s)):

@@ -422,7 +422,7 @@ def test_a_column_is_copied_with_what_is_on_disk(tmp_path: Path) -> None:
     joiner = process.pipeline.partitions[0].joiner
     assert joiner.cold.segments
     rows = slice(joiner.front, joiner.front + joiner.known)
-    for name in ("score.0", "trained.0"):
+    for name in ("score of ftrl", "trained of ftrl"):
         column = joiner.table.columns()[name][rows]
         assert np.unique(column).size > 10
         np.testing.assert_array_equal(joiner.cold.copy(joiner.table, name)[rows], column)

@@ -140,7 +140,7 @@ def test_indexes_are_put_together_while_rows_move_and_are_forgotten(tmp_path: Pa
     files.claim()
     one = ids_on_disk.write_index(files, joining.parts, joining.ids)
     shift = joiner.cold.front(joiner.front)
-    joiner._move(type(joiner.table).allocate(joiner.table.id.size, joiner.policy, 0, True))
+    joiner._move(type(joiner.table).allocate(joiner.table.id.size, joiner.policy, (), True))
     assert shift > 0 or cold.segments[0].first == 0
     cold.join_indexes(one)
     cold.joining = None

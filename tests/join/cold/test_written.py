@@ -393,7 +393,7 @@ def test_rows_that_are_forgotten_as_soon_as_they_mature_are_mapped_too(tmp_path:
 
 def test_few_files_are_left_to_a_checkpoint_however_many_rows_wait() -> None:
     rows = written.WrittenRows(ALIGN)
-    table = Table.allocate(10 * ALIGN, JoinPolicy(60_000, 5_000, 3_600_000), 0)
+    table = Table.allocate(10 * ALIGN, JoinPolicy(60_000, 5_000, 3_600_000))
     names = []
     while (block := rows.early(table, slice(100, 9 * ALIGN + 5))) is not None:
         block.file = written.WrittenFile(Path(f"rows-{len(names)}"), 0, {})
