@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from streameval.process.compiling import Compiling, Kernel, read_kernels
+from streameval.process.compiling import Compiling, Kernel, NotCompiled, read_kernels
 from streameval.process.progress import shown
 from streameval.results.publish import Publisher
 from streameval.sources.formats.decode import Decoder
@@ -49,8 +49,8 @@ def ready_to_read(
 ) -> Iterator[None]:
     """For the block that reads events: prepares the kernels before it, and publishes the progress.
 
-    `warm_up` calls all kernels, or (True) those that the first batch needs. If these had to be compiled, the block does
-    not wait for the others: helpers compile them meanwhile, and JSON goes through the slow decoder until they are ready.
+    `warm_up` calls all kernels, or (True) those that the first batch needs. If any has to be compiled, the block waits for these
+    alone: helpers compile the others meanwhile, and JSON goes through the slow decoder until they are ready.
     Raises Interrupted if `stop` is set before the block begins.
     """
     first, later, of_json, _ = kernel_parts()
@@ -59,7 +59,11 @@ def ready_to_read(
             warm_up(True)
             first_start = compiling.begun
             if not first_start:
-                warm_up(False)
+                try:  # a start that was interrupted has left only the first ones
+                    with compiling.refused():
+                        warm_up(False)
+                except NotCompiled:
+                    first_start = True
         if first_start:
             log.info(
                 "reading begins; the other kernels are compiled in the background, and JSON is read slowly until they are ready"

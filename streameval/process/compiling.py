@@ -18,8 +18,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from numba.core import event as events
@@ -62,6 +62,10 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
     """What was to be compiled is no longer wanted."""
 
 
+class NotCompiled(Exception):  # noqa: N818  (nothing went wrong)
+    """A kernel is needed that was not compiled before."""
+
+
 class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
     """Watches what this process compiles within the block, and has helpers for the rest."""
 
@@ -90,7 +94,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self._then: Callable[[], None] | None = None
         self._depth = threading.local()
         self._lock = threading.Lock()
-        self._few, self._over, self._stop = few, False, stop
+        self._few, self._over, self._stop, self._refuses = few, False, stop, False
         self.begun = False  # there are more than a few to compile
 
     def __enter__(self) -> Compiling:
@@ -109,10 +113,12 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
                 process.kill()  # Numba renames whole files into its cache: nothing half written stays
 
     def on_start(self, event: Any) -> None:
-        """This process begins to compile a kernel, perhaps within another one. Raises Interrupted instead."""
+        """This process begins to compile a kernel, perhaps within another one. Raises Interrupted or NotCompiled instead."""
         before = getattr(self._depth, "n", 0)
         if before == 0 and self._stop is not None and self._stop.is_set():
             raise Interrupted
+        if before == 0 and self._refuses:
+            raise NotCompiled
         self._depth.n = before + 1
         if before > 0:
             return
@@ -145,6 +151,15 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         if not self.begun:
             return ""
         return f"compiling kernel {min(self.done + 1, self.total)} of {self.total}, once on a machine"
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """For a block that uses kernels only if all were compiled before: otherwise NotCompiled is raised in it."""
+        self._refuses = True
+        try:
+            yield
+        finally:
+            self._refuses = False
 
     def go_on(self, then: Callable[[], None]) -> None:
         """This process has other things to do now: helpers compile what is left, one at least, and step back for it.

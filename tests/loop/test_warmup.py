@@ -191,6 +191,21 @@ def test_a_first_start_reads_once_the_first_batch_can_be_counted(monkeypatch, js
         assert decoder.json_kernel is json_kernel
 
 
+def test_a_start_that_was_interrupted_is_no_slower_the_second_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had left those of the first batch in the cache; then all others were compiled before anything was read."""
+    asked, then, compiled, decoder = [], [], [], decoder_of(Settings())
+    monkeypatch.setattr(Compiling, "go_on", lambda self, go: then.append(go))
+
+    def warm_up(first: bool) -> None:
+        asked.append(first)
+        if not first:
+            compiled.append(numba.njit(lambda x: x + 2)(1))  # is not in the cache
+
+    with preparing.ready_to_read(warm_up, decoder, new_publisher(Settings())):
+        assert (asked, compiled, len(then), decoder.json_kernel) == ([True, False], [], 1, False)
+        assert numba.njit(lambda x: x + 3)(1) == 4
+
+
 def test_where_kernels_were_compiled_before_a_start_waits_for_all_of_them() -> None:
     asked, decoder = [], decoder_of(Settings())
     with preparing.ready_to_read(asked.append, decoder, new_publisher(Settings())):
