@@ -57,11 +57,14 @@ class AuctionLog:
         shown = np.arange(sum(map(len, parts))) < sum(map(len, self._shown))
         rows = concat_impressions(parts or [NO_IMPRESSIONS])
         known, number = np.unique(rows.request, return_inverse=True)
+        nowhere = rows.request == 0
+        skipped = np.unique(rows.id[nowhere & shown]).size + int(np.count_nonzero(nowhere & ~shown))
+        number = np.where(nowhere, -1, number)  # they are no request together
         position = field_of(rows, "position")
         on, position, _ = in_order(number, rows.id, rows.item, position, int(np.count_nonzero(shown)), known.size)
         rows, was_shown = take_impressions(rows, on, on.astype(np.int32)), shown[on]
         label = np.where(was_shown, self._labels_of(rows.id), np.int8(_UNKNOWN))
-        return _booked(rows, was_shown, position, label, slots)
+        return _booked(rows, was_shown, position, label, slots, skipped)
 
     def _labels_of(self, ids: NDArray[np.uint64]) -> NDArray[np.int8]:
         known = np.concatenate([np.empty(0, np.uint64), *(ids for ids, _ in self._labels)])[::-1]
@@ -132,13 +135,18 @@ def left_out(
 
 
 def _booked(
-    rows: Impressions, shown: NDArray[np.bool_], position: NDArray[np.float64], label: NDArray[np.int8], slots: int
+    rows: Impressions,
+    shown: NDArray[np.bool_],
+    position: NDArray[np.float64],
+    label: NDArray[np.int8],
+    slots: int,
+    nowhere: int,
 ) -> Book:
     bid = field_of(rows, "bid")
     wrong = {**unfit(rows.request, rows.item, bid, position, slots), "no_label": shown & (label == _UNKNOWN)}
     number = np.unique(rows.request, return_inverse=True)[1].astype(np.int64)
     gone, skipped = left_out(number, wrong)
-    skipped["no_request"] = int(np.count_nonzero(wrong["no_request"]))  # of how many requests is not known
+    skipped["no_request"] = nowhere  # of how many requests is not known
     kept = np.flatnonzero(~gone[number])
     rows, shown, position, label = (
         take_impressions(rows, kept, kept.astype(np.int32)),

@@ -163,8 +163,13 @@ class PartitionKeeper:
                 continue
             self._checkpoint(partition)
             self._finish(deadline)
-            if partition in self._held:
-                self._held[partition].released = True
+            if (held := self._held.get(partition)) is not None:
+                held.released = True
+                if held.failing:  # a line of its own: those of failed attempts may have been too many to be shown
+                    log.error(
+                        "partition %d: released without a last checkpoint: a restart reads on from the previous one",
+                        partition,
+                    )
 
     def regain(self, partitions: frozenset[int]) -> None:
         """See `Keeper.regain`."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import KafkaError
 
 from streameval.settings.tree import Kafka
 from streameval.sources.kafka.clients import open_reader
+from streameval.sources.kafka.confluent_reader import ConfluentReader
 from streameval.sources.kafka.reader import UnreachableError
 from streameval.sources.protocol import SourceError
 
@@ -25,6 +28,17 @@ def test_a_broker_that_never_answers_is_named(laboratory, client):
     source = laboratory("127.0.0.1:1", client).source(start_timeout=1.0)
     with pytest.raises(SourceError, match=r'kafka.bootstrap_servers = "127.0.0.1:1": no broker answered within 1 s'):
         polled(source)
+
+
+def test_that_all_brokers_are_down_does_not_hide_the_cause():
+    """The last line of a start said "1/1 brokers are down", of a wrong password."""
+    reader = SimpleNamespace(_settings=Kafka(), _last_error="no answer")
+    for error in (
+        KafkaError(KafkaError._AUTHENTICATION, "Authentication failed: Invalid username or password"),
+        KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"),
+    ):
+        ConfluentReader._on_error(reader, error)
+    assert "Invalid username or password" in reader._last_error
 
 
 @pytest.mark.kafka

@@ -381,6 +381,9 @@ def test_a_disk_that_fails_makes_no_checkpoint_says_so_and_recovers(
     assert keeper.state().failing == 1
     assert keeper.state().oldest == good  # its age grows: what an alert looks at
     assert "cannot be written: No space left on device; the previous one is kept" in caplog.text
+    keeper.release(frozenset({0}))
+    assert "partition 0: released without a last checkpoint: a restart reads on from the previous one" in caplog.text
+    keeper.regain(frozenset({0}))
     monkeypatch.setattr(container, "write", real)
     written(keeper, 2)
     assert keeper.state().failing == 0

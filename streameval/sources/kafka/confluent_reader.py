@@ -352,8 +352,10 @@ class ConfluentReader(GroupReader):
 
     def _on_error(self, error: KafkaError) -> None:
         """Logs lost connections and similar errors, which librdkafka handles by itself."""
-        self._last_error = redacted(error.str(), self._settings.client_options)
-        log.warning("kafka: %s", self._last_error)
+        said = redacted(error.str(), self._settings.client_options)
+        log.warning("kafka: %s", said)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:  # follows what says why: a wrong password, say
+            self._last_error = said
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self._commits = max(0, self._commits - 1)
