@@ -1,6 +1,7 @@
 // How many standard errors a 95% interval is wide to either side.
 
 const LARGE = 1.959964; // with so many degrees of freedom that their number does not matter
+export const GROUPS_DF = 15; // of errors that leave out one of 16 groups of users at a time
 const CELLS = 250;
 const FINE = 1000;
 const known = new Map(); // by 1 / df in thousandths: bands ask thousands of times

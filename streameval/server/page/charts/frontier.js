@@ -2,9 +2,8 @@
 
 import { svg } from "../dom.js";
 import { number, significant } from "../format.js";
+import { GROUPS_DF, halfWidth } from "../intervals.js";
 import { frame, linear, path } from "./frame.js";
-
-const LARGE = 1.959964;
 
 // curves: [{ name, look, rows }] of the API's rows; `measure`: the yield's name, `title`: in words
 export function frontier(curves, measure, title) {
@@ -15,7 +14,7 @@ export function frontier(curves, measure, title) {
     const room = (high - low || Math.abs(high) || 1) * 0.12;
     return linear(Math.max(0, low - room), high + room);
   };
-  const ends = (row) => [-1, 1].map((side) => row[measure] + side * LARGE * (row[`${measure}_stderr`] ?? 0));
+  const ends = (row) => [-1, 1].map((side) => row[measure] + side * halfWidth(GROUPS_DF) * (row[`${measure}_stderr`] ?? 0));
   const { root, x, y } = frame({
     x: { scale: scale(all.map((row) => row.mainline_ads)), name: "mainline ads per request", format: (v) => significant(v) },
     y: { scale: scale(all.flatMap(ends)), name: "clicks per request", format: (v) => significant(v) },

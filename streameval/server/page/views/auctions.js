@@ -7,6 +7,7 @@ import { refusal, select } from "../controls.js";
 import { h, replace } from "../dom.js";
 import { cuts } from "../fold.js";
 import { count, number, percent, significant } from "../format.js";
+import { GROUPS_DF } from "../intervals.js";
 import { reason } from "../metrics.js";
 import { shorten, shown as named } from "../names.js";
 import { cell } from "../readings.js";
@@ -102,7 +103,7 @@ export function mount(root) {
     figure.dataset.legend = JSON.stringify(curves.map((one) => [one.name, one.look.variable]));
     const drawn = rows.some((row) => row[measure] !== null);
     figure.append(
-      h("figcaption", {}, h("h2", {}, `${YIELDS[measure]} against mainline ads`), h("p", { class: "quiet" }, "A dot for every operating point; higher at equal mainline ads is better. Bars are 95% intervals (1.96 standard errors, by groups of users).")),
+      h("figcaption", {}, h("h2", {}, `${YIELDS[measure]} against mainline ads`), h("p", { class: "quiet" }, "A dot for every operating point; higher at equal mainline ads is better. Bars are 95% intervals (Student's t, by 16 groups of users).")),
       drawn ? frontier(curves, measure, YIELDS[measure]) : h("p", { role: "status" }, `${words(rows[0].reasons[measure])}.`),
       take(YIELDS[measure], { png: drawn ? () => figure : null, title: () => `${YIELDS[measure]} of ${which.model} against mainline ads` }),
     );
@@ -134,7 +135,7 @@ function tableOf(rows, curves, cut) {
   const points = [...new Set(rows.map((row) => row.point))];
   const own = new Map(curves.map((one) => [one.version, one.look.class]));
   const order = [...rows].sort((a, b) => points.indexOf(a.point) - points.indexOf(b.point));
-  const value = (row, name, write) => cell(row[name], row[`${name}_stderr`], null, row.reasons[name], { write, words, name });
+  const value = (row, name, write) => cell(row[name], row[`${name}_stderr`], GROUPS_DF, row.reasons[name], { write, words, name });
   const cells = (row) => [
     h("th", { scope: "row", class: own.get(row.version) }, h("span", { class: "swatch", "aria-hidden": "true" }), named(row.version)),
     [row.point, h("span", { class: "quiet below" }, `reserves ${significant(row.mainline_reserve)} / ${significant(row.sidebar_reserve)}`)],
