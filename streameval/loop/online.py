@@ -102,7 +102,8 @@ class OnlineModels:
         """Numbers of models, and those of the rows that they may see: an added one none that it has not met when they came, as their
         features may not have been kept, or not as it needs them.
         """
-        yield [n for n in range(len(self.learners)) if n not in self._added], rows
+        if len(self._added) < len(self.learners):
+            yield [n for n in range(len(self.learners)) if n not in self._added], rows
         for number in self._added:
             met = rows[self.joiner.table.trained[number][rows] != BEFORE]
             if met.size:

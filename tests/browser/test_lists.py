@@ -159,7 +159,9 @@ def test_the_frontier_and_its_table_have_the_numbers_of_the_api(address: str, wa
     )
     assert shown == [[row[name] for name in names] for row in wanted]
     half = float(page.locator("tbody td[data-metric=click_yield] .quiet").first.inner_text().removeprefix("±"))
-    assert half == pytest.approx(stats.t.ppf(0.975, 15) * wanted[0]["click_yield_stderr"], rel=0.03)  # 16 groups of users
+    assert half == pytest.approx(
+        stats.t.ppf(0.975, 15) * wanted[0]["click_yield_stderr"], rel=0.03
+    )  # 16 groups of users
     unknown = page.locator(
         "td[data-metric^=matched]", has_text="its operating points do not reach as many mainline ads"
     )

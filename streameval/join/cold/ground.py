@@ -73,8 +73,8 @@ def map_nothing(column: NDArray[np.float64], first: int, end: int) -> None:
 
 @cache
 def _nothing() -> int:
-    """An open file of NaN, without a name."""
-    with TemporaryFile() as file:
+    """An open file of NaN, without a name; on Linux in memory, because there may be no folder to write to."""
+    with open(os.memfd_create("nan"), "wb") if hasattr(os, "memfd_create") else TemporaryFile() as file:
         file.write(np.full(_NOTHING, np.nan).tobytes())
         file.flush()
         return os.dup(file.fileno())
