@@ -76,5 +76,5 @@ def _name_models(part: dict[str, Any], names: list[str]) -> None:
     joiner = part["joiner"]
     numbered = [f"{kind}.{number}" for kind in ("score", "trained") for number in range(len(names))]
     joiner["online"] = by_model(dict(zip(numbered, joiner["online"], strict=True)), names)
-    for file in (joiner["cold"] or {}).get("files", ()):
+    for file in (joiner.get("cold") or {}).get("files", ()):
         file.extend(names)
