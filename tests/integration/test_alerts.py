@@ -70,7 +70,7 @@ tolerances = {{ log_loss = 0.03, auc = 0.02, gauc = 0.04, calibration = 0.2 }}
 
 
 def stories(start_ms: int) -> dict[str, list[Scenario]]:
-    """What happens to each model, one scenario after the other."""
+    """What happens to each model: all of its scenarios together."""
     usual = Scenario(
         start_ms=start_ms, duration_s=SECONDS, rate=400.0, ctr=0.2, click_delay_s=1.0, window_s=ATTRIBUTION_S - 1,
         users=4_000, versions=(GOOD,), shadow=True,
@@ -90,10 +90,15 @@ def stories(start_ms: int) -> dict[str, list[Scenario]]:
 
 
 def told(model: str, scenarios: list[Scenario]) -> Iterator[tuple[float, str, bytes, bytes]]:
-    """Its events: when they arrive (ms), kind, key, message; ids are the model's own."""
-    for number, scenario in enumerate(scenarios):
+    """Its events as they arrive: when (ms), kind, key, message; ids are the model's own. The last clicks of one scenario
+    come after the next has begun: one after the other, its first impressions would be late.
+    """
+
+    def one(number: int, scenario: Scenario) -> Iterator[tuple[float, str, bytes, bytes]]:
         for event in events(Traffic(scenario)):
             yield event.arrives, event.kind, event.key, renamed(event, model, f"{model}-{number}-").json()
+
+    return heapq.merge(*(one(number, scenario) for number, scenario in enumerate(scenarios)))
 
 
 def renamed(event: Message, model: str, prefix: str) -> Message:
