@@ -55,6 +55,7 @@ def ready_to_read(
     """
     first, later, of_json, _ = kernel_parts()
     with Compiling(first, [*later, *of_json], few=0, stop=stop) as compiling:
+        publisher.awaited = compiling.awaited
         with _told(compiling, publisher):
             warm_up(True)
             first_start = compiling.begun

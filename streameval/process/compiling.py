@@ -95,6 +95,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self._depth = threading.local()
         self._lock = threading.Lock()
         self._few, self._over, self._stop, self._refuses = few, False, stop, False
+        self._busy = False
         self.begun = False  # there are more than a few to compile
 
     def __enter__(self) -> Compiling:
@@ -122,6 +123,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self._depth.n = before + 1
         if before > 0:
             return
+        self._busy = True
         with self._lock:
             kernel = kernel_of(event.data["dispatcher"], event.data["args"])
             if kernel is not None:
@@ -140,6 +142,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             return
         self._depth.n = depth - 1
         if depth == 1:
+            self._busy = False
             self._count()
 
     def share(self) -> float:
@@ -151,6 +154,10 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         if not self.begun:
             return ""
         return f"compiling kernel {min(self.done + 1, self.total)} of {self.total}, once on a machine"
+
+    def awaited(self) -> str:
+        """What this process compiles at this moment, in words; empty: nothing."""
+        return "compiling a kernel, once on a machine" if self._busy else ""
 
     @contextmanager
     def refused(self) -> Iterator[None]:

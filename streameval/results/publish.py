@@ -20,6 +20,9 @@ class Publisher:
         self._latest = first
         self._changed = threading.Condition()
         self._subscribers: dict[object, Callable[[], None]] = {}
+        self.awaited: Callable[[], str] = (
+            str  # what the writer waits for at this moment, in words; empty: nothing known
+        )
 
     def latest(self) -> Snapshot:
         """The newest snapshot; never waits."""

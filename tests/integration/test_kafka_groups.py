@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from streameval.sources.kafka.clients import open_reader
+from streameval.sources.kafka.clients import open_describer, open_reader
 
 pytestmark = pytest.mark.kafka
 PATIENCE = 180.0  # seconds, on a slow machine
@@ -46,6 +46,52 @@ def test_a_restart_goes_on_at_the_committed_offsets(real_lab, impressions, click
     arrived = drain(real_lab.source(settings), 30 + 20)
     assert arrived.impressions[1] == list(range(70, 100))
     assert arrived.clicks[1] == list(range(10, 30))
+
+
+def test_a_group_without_members_is_joined_before_anything_is_read(real_lab, impressions, clicks, drain):
+    """So that the wait of a new group for further members is over when the kernels are ready; but nobody else's are taken."""
+    real_lab.create(real_lab.impressions, real_lab.clicks, partitions=4)
+    settings = real_lab.settings()
+    describer = open_describer(settings)
+
+    def held() -> list[int]:
+        assert describer.describe([real_lab.impressions, real_lab.clicks]) is not None
+        return [len(member.places) for member in describer.members(settings.group_id)]
+
+    goes_on = threading.Event()
+    alone = real_lab.source(settings)
+    alone.connect(goes_on)
+    if real_lab.client == "confluent":
+        deadline = time.monotonic() + PATIENCE
+        while held() != [8]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert not alone.partitions()
+    real_lab.write(real_lab.impressions, impressions(0, 100), 1)
+    real_lab.write(real_lab.clicks, clicks(0, 30), 1)
+    arrived = drain(alone, 130)
+    assert arrived.impressions[1] == list(range(100))
+    further = real_lab.source(settings)
+    further.connect(goes_on)
+    for _ in range(20):
+        alone.poll(0.1)
+    assert held() == [8]
+    settled([alone, further], 4)
+    assert sorted(held()) == [4, 4]
+    further.close()
+    alone.close()
+    deadline = time.monotonic() + PATIENCE
+    while held():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    gone = real_lab.source(settings)
+    gone.connect(goes_on)
+    gone.close()  # a start that is interrupted while kernels are compiled
+    deadline = time.monotonic() + PATIENCE
+    while held():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    describer.close()
 
 
 def test_members_of_a_group_share_the_partitions_and_repeat_nothing(real_lab, impressions, clicks, drain, caplog):

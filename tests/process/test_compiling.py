@@ -14,6 +14,7 @@ import numba
 import numpy as np
 import pytest
 from numba import types
+from numba.core import event as events
 
 from streameval.process.compiling import Compiling, Interrupted, _step_back, as_line, read_kernels
 from streameval.process.signatures import from_json, to_json
@@ -116,6 +117,25 @@ def test_a_kernel_that_another_thread_has_begun_before_is_let_pass() -> None:
     with Compiling([], helpers=0) as compiling:
         compiling.on_end(None)
         assert compiling.done == 0
+
+
+def test_while_a_kernel_is_compiled_that_is_said() -> None:
+    """A loop that compiles what labels need takes no snapshot meanwhile."""
+    said = []
+    with Compiling([], helpers=0) as compiling:
+
+        class Watched(events.Listener):  # type: ignore[misc]  # Numba has no types
+            def on_start(self, event: object) -> None:
+                said.append(compiling.awaited())
+
+            def on_end(self, event: object) -> None:
+                pass
+
+        with events.install_listener("numba:compile", Watched()):
+            assert compiling.awaited() == ""
+            assert numba.njit(lambda x: x + 1)(1) == 2
+            assert compiling.awaited() == ""
+    assert set(said) == {"compiling a kernel, once on a machine"}
 
 
 class Pair(NamedTuple):

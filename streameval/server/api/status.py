@@ -47,7 +47,8 @@ def router(publisher: Publisher, version: str, age: Callable[[], float]) -> APIR
             found["fresh"] = False
         failing = [name for name, passed in found.items() if not passed]
         if failing:
-            why = f" ({snapshot.preparing})" if snapshot.preparing else ""
+            cause = snapshot.preparing or publisher.awaited()
+            why = f" ({cause})" if cause else ""
             raise Problem(
                 503,
                 f"not ready: {', '.join(failing)}{why}",

@@ -127,14 +127,18 @@ class KafkaSource(Source):
 
     def connect(self, stop: threading.Event) -> None:
         """Waits until a broker answers, or `stop` is set: before anything slow, so that a wrong address is reported
-        soon.
+        soon. Then joins the group if it has no members: brokers have a new group wait for further ones, 3 s by default,
+        in which this process can prepare its kernels (librdkafka joins in a thread of its own, kafka-python when it
+        polls). Partitions that others read are not taken before this process can read them.
 
-        Raises SourceError if none does within `start_timeout` of the first request.
+        Raises SourceError if no broker answers within `start_timeout` of the first request.
         """
         while not (stop.is_set() or self._awaited.answered(1.0)):
             stop.wait(0.1)
         if self._gate is not None:
             self._gate.connect(stop, self._start_timeout)
+        if not (stop.is_set() or self._awaited.missing() or self._group_has_members()):
+            self._subscribe(0.0)
 
     def begin(self, keeper: Keeper | None) -> None:
         """Does nothing: the group assigns partitions inside `poll`."""
@@ -265,6 +269,14 @@ class KafkaSource(Source):
                 self._take(batch)
             self._budget.learn(polled.runs, events)
         self._busy += time.monotonic() - begin
+
+    def _group_has_members(self) -> bool:
+        describer = open_describer(self._settings)
+        try:
+            describer.describe(self._topics)
+            return any(describer.members(self._settings.group_id))
+        finally:
+            describer.close()
 
     def _subscribe(self, timeout: float) -> bool:
         """Joins the group once a broker answers and the topics exist; returns False if not yet."""

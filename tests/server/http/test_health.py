@@ -77,6 +77,11 @@ def test_an_old_snapshot_is_not_fresh_where_a_loop_should_make_new_ones(
     found = client.get("/readyz")
     assert found.status_code == status
     assert found.json()["checks"].get("fresh", True) is (status == 200)
+    publisher.awaited = lambda: "compiling a kernel, once on a machine"
+    found = client.get("/readyz")
+    assert found.status_code == status
+    if status == 503:
+        assert found.json()["detail"] == "not ready: fresh (compiling a kernel, once on a machine)"
     shown = client_of(create_app(publisher, Server(), version="1", clock=lambda: now))
     assert shown.get("/readyz").status_code == 200, "of a run that has ended"
 
