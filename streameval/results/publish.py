@@ -20,9 +20,8 @@ class Publisher:
         self._latest = first
         self._changed = threading.Condition()
         self._subscribers: dict[object, Callable[[], None]] = {}
-        self.awaited: Callable[[], str] = (
-            str  # what the writer waits for at this moment, in words; empty: nothing known
-        )
+        # what the writer waits for at this moment, in words; empty: nothing known
+        self.awaited: Callable[[], str] = str
 
     def latest(self) -> Snapshot:
         """The newest snapshot; never waits."""
