@@ -109,7 +109,8 @@ class PaneScores:
 
     def _cells(self, layers: Sequence[Layer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """By pane the most cells that are not 0, overall and by slice."""
-        scores = np.sum([np.diff(cut) for layer in layers for cut in layer.measured.cuts], axis=0)
+        cuts = [cut for layer in layers for cut in layer.measured.cuts]
+        scores = np.diff(cuts[0] if len(cuts) == 1 else np.sum(cuts, axis=0))
         overall, slices = self.scratch
         return overall.room(scores), slices.room(scores * self._dimensions)
 

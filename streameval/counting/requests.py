@@ -202,7 +202,8 @@ class Requests:
 
     def closed_of(self, entry: NDArray[np.int32]) -> NDArray[np.int32]:
         """Returns those of some entries that are closed, each once; -1: no entry."""
-        found = np.unique(entry[entry >= 0])
+        known = entry[entry >= 0]
+        found = np.unique(known) if known.size else known
         return found[self._entries.closed[found]]
 
     def find(self, table: Table, rows: NDArray[np.int64], front: int) -> NDArray[np.int32]:

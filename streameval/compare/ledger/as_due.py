@@ -21,6 +21,9 @@ def as_due(labelled: Labelled, scored: Scored, sign: int, values: bool) -> Itera
     A click that came after the label was due may have been read before the label matured, and may have a higher value
     than the one in time; rows keep the value of clicks in time (`value_in_time`).
     """
+    if not labelled.fresh.any():
+        yield labelled, scored, sign, 1
+        return
     unclicked = labelled.corrected & labelled.fresh
     changed, fields = unclicked, labelled.fields
     if values and "value_in_time" in fields:
