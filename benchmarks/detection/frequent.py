@@ -55,7 +55,7 @@ class Deploys:
         at = self.start * HOUR
         deploy = Deploy("1", "m", NEW.version, before(0).version, at, "deploy", at)
         rule = Rule(alpha=0.05)
-        return BeforeAfterTracked(deploy, before(0), NEW, at, at // PANE, rule, PANE, 7 * DAY, keep * DAY)
+        return BeforeAfterTracked(deploy, before(0), NEW, at, at // PANE, rule, PANE, keep * DAY)
 
     def watch(self, one: BeforeAfterTracked, hours: int) -> Iterator[dict[Key, Ints]]:
         """Feeds a comparison until `hours` after the deploy, or until it says worse; yields the rows of every hour."""

@@ -9,7 +9,6 @@ from benchmarks.detection.versions import harm
 from benchmarks.detection.week_sums import WeekSums, capped, week
 from benchmarks.detection.whole import RULES, Case, Difference, Outcome
 from benchmarks.detection.worlds import HOUR
-from streameval.compare.comparisons import RESTART
 from streameval.compare.evidence import joint, paired, split
 from streameval.compare.evidence.evidence import Capped, Evidence, Rule
 from streameval.compare.reading.reading import COMPARED, SIGN
@@ -76,7 +75,7 @@ def _looks(sums: WeekSums) -> Ints:
 
 def _starts(at: Ints, sums: WeekSums, rule: Rule) -> Ints:
     """The first panes of the windows that begin by the last of these looks."""
-    begun = np.arange(sums.begin, int(at[-1]), RESTART)[: rule.windows]
+    begun = np.arange(sums.begin, int(at[-1]), rule.restart)[: rule.windows]
     return (begun - sums.begin) // sums.pane
 
 

@@ -23,7 +23,6 @@ from benchmarks.detection.feed import Plan
 from benchmarks.detection.rates import bounds, rate
 from benchmarks.detection.whole import Case
 from benchmarks.detection.worlds import HOUR, Stream
-from streameval.compare.comparisons import RESTART
 from streameval.compare.evidence.evidence import DEFAULT_MARGINS, DEFAULT_TOLERANCES, Rule
 from streameval.compare.ledger.curves import LabelTable
 from streameval.compare.ledger.list_rows import ListMetrics
@@ -237,7 +236,8 @@ def peaks(week: Week, metric: str) -> tuple[float, float]:
     """The largest log e of `worse` at any look: of the candidate against the baseline, and the other way round."""
     s, feed = week.stream, Feed(week, metric)
     sides = (OLD, NEW), (NEW, OLD)
-    both = [FurtherMetrics(rule(metric, 0.05), feed.setup, one, s.deploy, feed.shape) for one in sides]
+    tested = rule(metric, 0.05)
+    both = [FurtherMetrics(tested, feed.setup, one, s.deploy, feed.shape) for one in sides]
     first = int(np.searchsorted(s.ts, s.deploy))
     edges = np.arange(s.deploy // PANE * PANE, s.end + PANE, PANE)
     cuts = np.searchsorted(s.ts, np.maximum(edges, s.deploy))
@@ -246,7 +246,7 @@ def peaks(week: Week, metric: str) -> tuple[float, float]:
     counts: list[NDArray[np.int64]] = [np.zeros(2, np.int64)]  # clicks of the arms when each window began
     for a, b, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), edges[1:].tolist(), strict=True):
         segment = (end - PANE) // HOUR
-        if segment * HOUR >= begun[-1] + RESTART and segment * HOUR == end - PANE and len(begun) < 28:
+        if segment * HOUR >= begun[-1] + tested.restart and segment * HOUR == end - PANE and len(begun) < 28:
             begun.append(end - PANE)
             counts.append(clicks.copy())
             for one in both:

@@ -46,7 +46,6 @@ from streameval.settings.tree import Join
 log = logging.getLogger(__name__)
 
 _ARRIVALS, _SILENT, _RESUMED, _LOOK = range(4)  # what can be due for a pane, in the order in which it is processed
-RESTART = 6 * HOUR  # ms: the minimum time between the starts of two windows of a comparison
 MOST_COMPARISONS = 64
 
 
@@ -77,7 +76,7 @@ class Comparisons:
         """
         s = settings
         shape = shape_of(s.more, least, operating_range, guard_cut)
-        rule, self._shape = replace(rule_of(s), weighed=weighed), shape
+        rule, self._shape = replace(rule_of(s), weighed=weighed, pieces=shape.pieces.names), shape
         self._settings, self._catalog = settings, catalog
         self._pane, self._join, self._edges = pane, join, edges
         self._looks = LookPanes(pane)
@@ -85,15 +84,12 @@ class Comparisons:
         # rows are held this much longer, so the window is at most as long as the correction horizon
         self.gauc_window = min(s.gauc_window, max(join.correction_horizon // pane, 1) * pane)
         self._announcements = announcements
-        restart = max(RESTART, s.horizon // rule.windows)
-        limits = BoardLimits(
-            s.share, s.count, s.horizon, restart, MOST_COMPARISONS, s.keep, s.learning_window, self.gauc_window
-        )
+        limits = BoardLimits(s.share, s.count, MOST_COMPARISONS, s.keep, s.learning_window, self.gauc_window)
         self._board = Board(rule, limits, pane, self._shape, revisions)
         self._strata = Strata(pane, join.correction_horizon)
         self._silence, self._behind = Silence(), VersionsBehind(pane, join.attribution_window)
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
-        self._explanations = Explanations(s.horizon, catalog, pane, join.attribution_window, edges, self._board.aside)
+        self._explanations = Explanations(catalog, pane, join.attribution_window, edges, self._board.aside)
         self._logged: dict[str, str] = {}  # the last verdict logged, by comparison
 
     @property
@@ -294,7 +290,7 @@ class Comparisons:
         """
         before = self._board.looked, self._board.arrived
         for restarted in self._board.restore(state):
-            log.warning("comparison %s restarts: the settings in [compare] have changed", restarted)
+            log.warning("comparison %s restarts: the settings in [compare], or of its metrics, have changed", restarted)
         if before != (self._board.looked, self._board.arrived):
             codes = self._codes()
             self._silence.restore(state["silence"], self._looks.of)

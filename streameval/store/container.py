@@ -25,13 +25,13 @@ from streameval.events.pieces import Pieces
 from streameval.store.errors import DamagedError, StoreError
 
 _MAGIC = b"SEVC"
-CHECKPOINT_FORMAT = 12
+CHECKPOINT_FORMAT = 13
 # 5: without the fields of events by name, see `join.rows.split_fields`; 6: without rows in files of their own;
 # 7: panes whole, see `counting.windows._unpack`, and all rows that wait, see `join.cold.written`;
 # 8: files of rows with ids and their rows apart, see `join.cold.ids`; 9: ids in the files of rows, see `join.cold.index`;
 # 10: waiting sums of comparisons with their zeros, see `compare.ledger.packed`; 11: online models by number, see
-# `loop.checkpoint`
-_READ = (5, 6, 7, 8, 9, 10, 11, CHECKPOINT_FORMAT)
+# `loop.checkpoint`; 12: rules of comparisons without their horizon and the pieces of their further metrics
+_READ = (5, 6, 7, 8, 9, 10, 11, 12, CHECKPOINT_FORMAT)
 _HEAD = struct.Struct("<4sIQI")
 TIGHT = 64  # bytes
 _READ_AT_ONCE = 1 << 20  # bytes

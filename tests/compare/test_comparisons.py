@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -22,22 +25,30 @@ from tests.compare.explain.test_explanations import batches, broken, comparison,
 pytestmark = pytest.mark.slow
 
 RULE = {"alpha": 0.05, "min_duration": "5m"}
+OF_ALL: Mapping[str, object] = MappingProxyType({})  # settings of metrics as they are by default
 
 
-def begun(count: int, **compare: object) -> Pipeline:
+def begun(count: int, metrics: Mapping[str, object] = OF_ALL, **compare: object) -> Pipeline:
     """A pipeline that has read so many batches of a stream of 18, in which a shadow version is worse."""
-    pipeline = make_pipeline(compare={**RULE, **compare})
+    pipeline = make_pipeline(compare={**RULE, **compare}, metrics=metrics)
     for batch in itertools.islice(batches(pipeline, broken(scenario())), count):
         pipeline.take(batch)
     return pipeline
 
 
-def restarted(before: Pipeline, path: Path, **compare: object) -> Pipeline:
-    """Another process with these settings, from the checkpoint of the one before."""
+def restarted(
+    before: Pipeline,
+    path: Path,
+    metrics: Mapping[str, object] = OF_ALL,
+    edit: Callable[[dict[str, Any]], None] = lambda state: None,
+    **compare: object,
+) -> Pipeline:
+    """Another process with these settings, from the checkpoint of the one before, after an `edit`."""
     state = before.partition_state(0)
     assert state is not None
+    edit(state)
     container.write(path, state)
-    out = make_pipeline(compare={**RULE, **compare})
+    out = make_pipeline(compare={**RULE, **compare}, metrics=metrics)
     out.restore_partition(0, container.read(path))
     return out
 
@@ -60,7 +71,7 @@ def test_a_running_comparison_restarts_when_the_rule_changes_and_gets_a_verdict(
     assert before.impressions > 1_000
     with caplog.at_level(logging.WARNING):
         again = restarted(pipeline, tmp_path / "state", alpha=0.01, margins={"auc": 0.002})
-    assert f"comparison {before.id} restarts: the settings in [compare] have changed" in caplog.text
+    assert f"comparison {before.id} restarts: the settings in [compare], or of its metrics, have changed" in caplog.text
     rest(again, 9)
     after = paired(again)
     assert (after.id, after.alpha, after.start) == (before.id, 0.01, before.looked)
@@ -81,6 +92,68 @@ def test_an_ended_comparison_keeps_its_result_under_its_own_rule(tmp_path: Path)
     rest(pipeline, 15)
     assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
     assert paired(again).alpha == 0.05
+
+
+def test_a_comparison_of_pauc_restarts_when_the_operating_range_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its sums went on with another range: half of a pAUC up to 0.1, half of one up to 0.5."""
+    more, other = {"more": ["pauc"]}, {"operating_range": [0.0, 0.5]}
+    pipeline = begun(9, **more)
+    before = paired(pipeline)
+    again = restarted(pipeline, tmp_path / "state", metrics=other, **more)
+    assert f"comparison {before.id} restarts" in caplog.text
+    rest(again, 9)
+    anew = begun(9, metrics=other, **more)
+    restarted_anew = restarted(anew, tmp_path / "anew", metrics=other, **more, alpha=0.04)
+    rest(restarted_anew, 9)
+    pauc, same = ({m.metric: m for m in paired(one).metrics}["pauc"] for one in (again, restarted_anew))
+    assert pauc.difference == pytest.approx(
+        same.difference, abs=pauc.stderr / 4
+    )  # sums of the first pane are whole in one
+    assert paired(again).start == before.looked
+
+
+def test_what_a_rule_does_not_use_restarts_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pipeline = begun(9)
+    assert paired(pipeline).impressions > 1_000
+    restarted(pipeline, tmp_path / "state", metrics={"operating_range": [0.0, 0.5]})
+    assert "restarts" not in caplog.text
+
+
+def test_a_longer_horizon_restarts_what_runs_and_leaves_what_has_ended(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What had ended went on, and had further looks."""
+    pipeline = begun(15, horizon="15m", keep="12h")
+    assert paired(pipeline).verdict == "worse"
+    again = restarted(pipeline, tmp_path / "ended", horizon="6h", keep="12h")
+    assert "restarts" not in caplog.text
+    rest(again, 15)
+    rest(pipeline, 15)
+    assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
+    running = begun(9, horizon="6h", keep="24h")
+    before = paired(running)
+    again = restarted(running, tmp_path / "running", horizon="12h", keep="24h")
+    assert f"comparison {before.id} restarts" in caplog.text
+    assert paired(again).start == before.looked
+
+
+def test_a_checkpoint_of_an_older_version_restarts_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Those before format 13 do not say how long a comparison runs, nor what is in its sums."""
+
+    def as_before(state: dict[str, Any]) -> None:
+        for one in state["comparisons"]["tracked"]:
+            del one["rule"]["horizon"], one["rule"]["pieces"]
+
+    settings = {"more": ["pauc"], "horizon": "6h", "keep": "12h"}
+    pipeline = begun(9, **settings)
+    assert paired(pipeline).impressions > 1_000
+    again = restarted(pipeline, tmp_path / "state", edit=as_before, **settings)
+    assert "restarts" not in caplog.text
+    rest(again, 9)
+    rest(pipeline, 9)
+    assert comparison_json(paired(again)) == comparison_json(paired(pipeline))
 
 
 def test_a_verdict_outlives_the_sums_that_it_rests_on(tmp_path: Path) -> None:

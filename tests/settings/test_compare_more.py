@@ -76,4 +76,4 @@ def test_weights_of_what_decides_are_whole_and_its_level_is_that_of_any_mean() -
     )
     assert (rule.certified, rule.decide) == (("auc", "ctr"), ("auc", "ctr"))
     assert rule.log_level() == pytest.approx(math.log(1.0 / rule.alpha))
-    assert Rule.of({**{f: getattr(rule, f) for f in Rule.__slots__}, "more": ["ctr", "mrr"]}) == rule
+    assert Rule.of({**{f: getattr(rule, f) for f in Rule.__slots__}, "more": ["ctr", "mrr"]}, Rule()) == rule

@@ -52,6 +52,7 @@ from streameval.compare.evidence.packed_statistics import LEAVES
 from streameval.compare.evidence.paired import GAP, MID
 from streameval.compare.evidence.ratio import STATISTIC_FIELDS, Reals, Statistic, Statistics
 from streameval.compare.reading.reading import COMPARED, Verdict
+from streameval.events.durations import HOUR
 
 OVERALL = len(COMPARED)  # column of paths, after the metrics
 
@@ -63,6 +64,10 @@ DEFAULT_WEIGHTS = {"log_loss": 0.5, "auc": 0.35, "gauc": 0.03, "calibration": 0.
 _ALL = np.ones(len(LEAVES))
 _TESTS = np.array([2.0 if name in {MID, GAP} else 1.0 for name in LEAVES])  # tests of a leaf that share its level
 _JOINT = 0.5  # of AUC's weight in the overall verdict, for the joint statistic
+
+_RESTART = 6 * HOUR  # ms: the least time between the starts of two windows
+_TUPLES = ("certified", "more", "decide", "pieces")
+_ADDED = ("horizon", "pieces")  # in format 13
 
 Weighed = Literal["", "negatives", "weights"]
 
@@ -89,6 +94,8 @@ class Rule:
     user_cap: int = 0  # a user's impressions per day that count in the second process of pairs; 0: none
     strict: bool = False  # whether `worse` in a paired comparison is decided by `strict` alone
     weighed: Weighed = ""  # which impressions may have a weight above 1: non-clicks only, or any
+    horizon: int = 7 * 24 * HOUR  # ms: how long a comparison runs
+    pieces: tuple[str, ...] = ()  # the names of the sums of further metrics, which tell their settings (see `RowPiece`)
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 0.5:
@@ -107,10 +114,19 @@ class Rule:
             raise ValueError("windows >= 1, 0 < first_weight <= 1, and optima above 0 are needed")
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Rule:
-        """Restores a rule from the result of `dataclasses.asdict`, even after a round trip through JSON."""
-        names = {name: tuple(fields[name]) for name in ("certified", "more", "decide") if name in fields}
-        return cls(**{**fields, **names})
+    def of(cls, fields: Mapping[str, Any], now: Rule) -> Rule:
+        """Restores a rule from the result of `dataclasses.asdict`, even after a round trip through JSON.
+
+        What checkpoints before format 13 do not have is taken to be as it is `now`.
+        """
+        unknown = {name: getattr(now, name) for name in _ADDED}
+        names = {name: tuple(fields[name]) for name in _TUPLES if name in fields}
+        return cls(**{**unknown, **fields, **names})
+
+    @property
+    def restart(self) -> int:
+        """The time between the starts of two windows, ms."""
+        return max(_RESTART, self.horizon // self.windows)
 
     def log_level(self) -> float:
         """Returns the log of what the overall e-process of `worse` must reach: from the table, or 1 / alpha for windows

@@ -41,4 +41,5 @@ def rule_of(s: Compare) -> Rule:
         min_blocks=s.min_blocks,
         strict=s.strict,
         user_cap=s.user_cap,
+        horizon=s.horizon,
     )

@@ -79,17 +79,16 @@ class Explanations:
 
     def __init__(
         self,
-        horizon: int,
         catalog: Catalog,
         pane: int,
         attribution_window: int,
         edges: Sequence[float],
         aside: AsideHours,
     ) -> None:
-        """`horizon`, `pane`, `attribution_window` in ms; `edges`: inner edges of the pClick buckets; `aside`: hours that
+        """`pane`, `attribution_window` in ms; `edges`: inner edges of the pClick buckets; `aside`: hours that
         comparisons leave out, and so their explanations.
         """
-        self._horizon, self._catalog, self._aside = horizon, catalog, aside
+        self._catalog, self._aside = catalog, aside
         self._pane, self._window = pane, attribution_window
         bounds = [0.0, *edges, 1.0]
         self._buckets = [f"{a:g}-{b:g}" for a, b in pairwise(bounds)]
@@ -254,7 +253,7 @@ class Explanations:
 
     def _segments(self, tracked: Tracked) -> Container[int]:
         """Returns the segments that the comparison reads, by first pane."""
-        return self._aside.without(range(tracked.segment, (tracked.start + self._horizon) // self._pane + 1))
+        return self._aside.without(range(tracked.segment, tracked.until // self._pane + 1))
 
     def _places(self, values: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
         return np.array([dimension * self._values + value for dimension, value in values], np.int64)
@@ -304,7 +303,7 @@ class Explanations:
             columns: list[tuple[NDArray[Any], ...]] = []
             for rows, share in pending:
                 p = rows.scores_of(mine)
-                on = ~np.isnan(p) & (rows.ts >= tracked.start) & (rows.ts < tracked.start + self._horizon)
+                on = ~np.isnan(p) & (rows.ts >= tracked.start) & (rows.ts < tracked.until)
                 on &= ~np.isnan(rows.scores_of(other)) if paired else rows.series == mine
                 columns.append((p[on], rows.series[on] == mine, rows.clicked[on], share[on]))
             p, served, clicked, arrived = (

@@ -79,6 +79,7 @@ class RowPieces:
         self._some = tuple(some)
         self.width = sum(one.width for one in some)
         self.values = any(one.values for one in some)
+        self.names = tuple(one.name for one in some)
 
     def __iter__(self) -> Iterator[tuple[RowPiece, int]]:
         """Yields each piece with the column at which it begins, counted from the first piece."""

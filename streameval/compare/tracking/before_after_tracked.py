@@ -76,17 +76,16 @@ class BeforeAfterTracked(Tracked):
         segment: int,
         rule: Rule,
         pane: int,
-        horizon: int,
         history: int,
     ) -> None:
-        """`start`, `pane`, `horizon` (how long it runs) and `history` (how long the ledger keeps sums) in ms;
-        `segment`: the first pane of the candidate.
+        """`start`, `pane` and `history` (how long the ledger keeps sums) in ms; `segment`: the first pane of the
+        candidate.
         """
         super().__init__(deploy, "before_after", baseline, candidate, start, segment, rule)
         self.has_past = False  # whether the time before the deploy has been added
         self._pane, self._history = pane, history
         self._from = -(-start // HOUR)  # the first full hour
-        self._until = min((start + horizon) // HOUR, self._from + WEEK_HOURS)
+        self._until = min(self.until // HOUR, self._from + WEEK_HOURS)
         # days from the candidate's hours back to their counterparts; None: there were none yet
         self._back: int | None = None
         self._first: int | None = None  # hour from which the model is known; it may be incomplete

@@ -103,7 +103,7 @@ class Board:
                     known.add((served, other))
                     self._notice_shadow(served, other, segment, at)
         for tracked in self.tracked:
-            runs = tracked.start < at <= tracked.start + self._limits.horizon + self._pane
+            runs = tracked.start < at <= tracked.until + self._pane
             tracked.release()
             if runs:
                 self._begin_windows(tracked, pane)
@@ -137,7 +137,7 @@ class Board:
     def withhold(self, at: int, why: str) -> None:
         """Withholds verdicts from `at` (ms) on, until the next look."""
         for tracked in self.tracked:
-            if self._limits.runs(tracked.start, at):
+            if tracked.runs(at):
                 tracked.withhold(at, why)
 
     def place(self, placing: Placing) -> None:
@@ -148,7 +148,7 @@ class Board:
 
     def cuts(self) -> list[int]:
         """Returns the panes at which the sums of comparisons begin, and the first ones after they end."""
-        ends = {(tracked.start + self._limits.horizon) // self._pane + 1 for tracked in self.tracked}
+        ends = {tracked.until // self._pane + 1 for tracked in self.tracked}
         return sorted(ends | {tracked.segment for tracked in self.tracked})
 
     # -- readers -------------------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ class Board:
         for one in state["tracked"]:
             if one["deploy"] not in by_id:
                 continue
-            deploy, rule = by_id[one["deploy"]], Rule.of(one["rule"])
+            deploy, rule = by_id[one["deploy"]], Rule.of(one["rule"], self._rule)
             sides = Series(*one["baseline"]), Series(*one["candidate"])
-            if rule == self._rule or self.looked * self._pane > one["start"] + self._limits.horizon:
+            if rule == self._rule or self.looked * self._pane > one["start"] + rule.horizon:
                 tracked = self._new(deploy, one["setup"], *sides, one["start"], one["segment"], rule)
                 tracked.restore(one)
                 self.tracked.append(tracked)
@@ -237,7 +237,7 @@ class Board:
         at = self.looked * self._pane
         self._restart(at, "its model starts from scratch", lambda t: is_one(t.candidate))
         for tracked in self.tracked:
-            tracked.learning |= is_one(tracked.candidate) and at <= tracked.start + self._limits.horizon
+            tracked.learning |= is_one(tracked.candidate) and at <= tracked.until
 
     def add_past(self, segments: Past) -> None:
         """Adds the rows evaluated earlier to new comparisons that need them."""
@@ -266,17 +266,8 @@ class Board:
         self, deploy: Deploy, setup: Setup, baseline: Series, candidate: Series, start: int, segment: int, rule: Rule
     ) -> Tracked:
         if setup == "before_after":
-            return BeforeAfterTracked(
-                deploy,
-                baseline,
-                candidate,
-                start,
-                segment,
-                rule,
-                pane=self._pane,
-                horizon=self._limits.horizon,
-                history=self._limits.history,
-            )
+            history = self._limits.history
+            return BeforeAfterTracked(deploy, baseline, candidate, start, segment, rule, self._pane, history)
         return SequentialTracked(deploy, setup, baseline, candidate, start, segment, rule, shape=self._shape)
 
     def _freeze_expired(self) -> None:
@@ -301,15 +292,15 @@ class Board:
 
     def _restart(self, at: int, why: str, which: Callable[[Tracked], bool]) -> list[Tracked]:
         """Restarts the running comparisons that `which` selects, with the pane that begins at `at`."""
-        out = [t for t in self.tracked if self._limits.runs(t.start, at) and which(t)]
+        out = [t for t in self.tracked if t.runs(at) and which(t)]
         for tracked in out:
             tracked.start_over(at, at // self._pane, why)
         return out
 
     def _begin_windows(self, tracked: Tracked, pane: int) -> None:
-        """Starts a new window at a full hour, at least `restart` after the one before."""
+        """Starts a new window at a full hour, at least the rule's `restart` after the one before."""
         hour = pane * self._pane // HOUR * HOUR
-        if hour >= tracked.start + self._limits.restart * tracked.windows:
+        if hour >= tracked.start + tracked.rule.restart * tracked.windows:
             segment = -(-hour // self._pane)
             tracked.begin(segment, segment * self._pane)
 

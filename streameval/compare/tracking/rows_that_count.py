@@ -28,14 +28,14 @@ class RowsThatCount:
 
     def add(self, tracked: Tracked, segment: int, rows: RowsByName) -> None:
         """Adds rows of a segment. Those before the comparison's own first segment are for itself to leave out."""
-        if segment * self._pane <= tracked.start + self._limits.horizon and not self._aside.overlap(segment):
+        if segment * self._pane <= tracked.until and not self._aside.overlap(segment):
             for key in tracked.concerned(rows):
                 tracked.add(segment, key, rows[key])
 
     def add_gauc(self, tracked: Tracked, segment: int, rows: RowsByName) -> None:
         """Adds rows of a window of GAUC if it begins, at a segment, within the comparison."""
         start = segment * self._pane
-        within = tracked.start <= start <= tracked.start + self._limits.horizon
+        within = tracked.start <= start <= tracked.until
         if within and not self._aside.overlap(segment, self._limits.gauc_window):
             for key in tracked.concerned(rows):
                 tracked.gain_gauc(segment, key, rows[key])
@@ -44,7 +44,7 @@ class RowsThatCount:
         """Adds provisional placements to a comparison that runs at `at` (ms); later scores do not belong to one that has
         ended.
         """
-        if tracked.keys and at <= tracked.start + self._limits.horizon + self._pane:
+        if tracked.keys and at <= tracked.until + self._pane:
             tracked.hold({of: row for of, row in placing(tracked.keys).items() if not self._aside.overlap(of[0])})
 
 

@@ -60,6 +60,15 @@ class Tracked(ABC):
         return f"{self.deploy.id}-{self.setup}"
 
     @property
+    def until(self) -> int:
+        """Event time in ms at which it ends."""
+        return self.start + self.rule.horizon
+
+    def runs(self, at: int) -> bool:
+        """Whether it is running at `at` (ms)."""
+        return self.start < at <= self.until
+
+    @property
     @abstractmethod
     def verdict(self) -> Verdict:
         """The current verdict."""

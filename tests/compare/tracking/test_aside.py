@@ -21,7 +21,7 @@ V2 = Series("m", "v2", "logged")
 
 def read(windows: list[int], aside: set[int]) -> Sequence[MetricReading]:
     """Five hours of two versions of which some hours are left out. `windows`: the hours in which GAUC's of two hours begin."""
-    limits = BoardLimits(0.01, 1000, 24 * HOUR, 6 * HOUR, 64, 72 * HOUR, gauc_window=2 * HOUR)
+    limits = BoardLimits(0.01, 1000, 64, 72 * HOUR, gauc_window=2 * HOUR)
     board = Board(RULE, limits, MINUTE)
     board.set_aside(frozenset(aside))
     past = []

@@ -33,7 +33,7 @@ def tracked(start: int, alpha: float = 0.05, keep: int = 15) -> BeforeAfterTrack
     """Of a deploy at hour `start`."""
     deploy = Deploy("1", "m", "v2", "v1", start * HOUR, "deploy", start * HOUR)
     rule, day = Rule(alpha=alpha), DAY * HOUR
-    return BeforeAfterTracked(deploy, OLD, NEW, start * HOUR, start * 60, rule, PANE, 7 * day, keep * day)
+    return BeforeAfterTracked(deploy, OLD, NEW, start * HOUR, start * 60, rule, PANE, keep * day)
 
 
 def run(
@@ -217,7 +217,7 @@ def test_looks_within_an_hour_change_nothing() -> None:
 # -- the board ---------------------------------------------------------------------------------------------------
 
 KEEP = 15 * DAY
-LIMITS = BoardLimits(0.01, 1000, 7 * DAY * HOUR, 6 * HOUR, 64, KEEP * HOUR)
+LIMITS = BoardLimits(0.01, 1000, 64, KEEP * HOUR)
 
 
 class Stream:

@@ -29,9 +29,9 @@ from tests.compare.pairs import draw, ledger_row, pair_rows
 MINUTE, HOUR = 60_000, 3_600_000
 V1, V2 = Series("m", "v1", "logged"), Series("m", "v2", "logged")
 FTRL = Series("ftrl", "online", "online")
-RULE = Rule(alpha=0.05, margins=dict.fromkeys(COMPARED, 0.0), windows=4, min_duration=5 * MINUTE)
+RULE = Rule(alpha=0.05, margins=dict.fromkeys(COMPARED, 0.0), windows=4, min_duration=5 * MINUTE, horizon=24 * HOUR)
 WINDOW = 20 * MINUTE
-LIMITS = BoardLimits(0.01, 1000, 24 * HOUR, 6 * HOUR, 64, 72 * HOUR, WINDOW)
+LIMITS = BoardLimits(0.01, 1000, 64, 72 * HOUR, WINDOW)
 
 
 class World:
