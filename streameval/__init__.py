@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streameval.process.kernel_cache import make_cache_safe
 from streameval.process.kernel_place import ensure_place
 from streameval.process.kernels import drop_stale
 
@@ -28,6 +29,7 @@ __all__ = ["Certified", "Evaluation", "Monitor", "ScoreHistogram", "__version__"
 
 ensure_place(Path(__file__).parent)
 drop_stale(Path(__file__).parent, os.environ.get("NUMBA_CACHE_DIR", ""))
+make_cache_safe()
 
 _WHERE = {
     "evaluate": "evaluate",

@@ -24,7 +24,6 @@ from typing import Any
 
 from numba.core import event as events
 
-from streameval.process.kernel_place import go_on_when_full
 from streameval.process.signatures import Text, from_json, to_json
 
 log = logging.getLogger(__name__)
@@ -33,6 +32,7 @@ MOST_HELPERS = 3  # processes of some 400 MB
 COMPILED_ALONE = 2  # kernels that only some settings need are compiled before a helper is started
 _NICE = 10  # of helpers, while this process counts events
 _DONE = "done\n"
+_WARNING = "warning: "  # of a helper, for this process's log
 
 Kernel = tuple[str, tuple[str, ...]]  # "module:name", and each argument as JSON
 
@@ -99,7 +99,6 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         self.begun = False  # there are more than a few to compile
 
     def __enter__(self) -> Compiling:
-        go_on_when_full()
         events.register("numba:compile", self)
         return self
 
@@ -224,7 +223,7 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
         with suppress(OSError, ValueError), process:
             while (kernel := self._next()) is not None:
                 print(as_line(kernel), file=process.stdin, flush=True)
-                answer = process.stdout.readline() if process.stdout else ""
+                answer = _answer(process)
                 if answer != _DONE:
                     log.debug("%s is left to this process: %s", kernel[0], answer.strip() or "the helper has ended")
                 if not answer:
@@ -241,6 +240,15 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
             return kernel
 
 
+def _answer(process: subprocess.Popen[str]) -> str:
+    """What a helper answers; its warnings before it go into the log of this process. Empty: it has ended."""
+    for line in process.stdout or ():
+        if not line.startswith(_WARNING):
+            return line
+        log.warning("%s", line.removeprefix(_WARNING).rstrip())
+    return ""
+
+
 def _step_back(process: subprocess.Popen[str]) -> None:
     with suppress(OSError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, process.pid, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
@@ -254,6 +262,7 @@ def compile_kernel(name: str, arguments: Sequence[Text]) -> None:
 
 def main() -> None:
     """A helper: compiles what is on each line of its input, and answers when it has."""
+    logging.basicConfig(level=logging.WARNING, format=f"{_WARNING}%(message)s", stream=sys.stdout)
     with suppress(BrokenPipeError):  # the parent is gone
         for line in sys.stdin:
             name, *arguments = json.loads(line)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import shutil
 import tempfile
-from functools import cache
 from pathlib import Path
-from typing import Any
-
-log = logging.getLogger(__name__)
 
 
 def ensure_place(package: Path) -> None:
@@ -30,30 +25,6 @@ def ensure_place(package: Path) -> None:
         ) from None
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["NUMBA_CACHE_DIR"] = folder
-
-
-@cache
-def go_on_when_full() -> None:
-    """From now on, a kernel that cannot be stored is used all the same, and compiled again by the next process.
-
-    Numba raises the error in whoever calls the kernel: where a file is read, it looks like an error of that file.
-    """
-    from numba.core.caching import Cache  # not before it is needed: `import streameval` loads no Numba
-
-    store = Cache.save_overload
-
-    def store_if_possible(self: Any, signature: Any, compiled: Any) -> None:
-        try:
-            store(self, signature, compiled)
-        except OSError as error:
-            log.warning(
-                "%s: compiled kernels cannot be stored: %s; the next start compiles them again; free some space, or set "
-                "NUMBA_CACHE_DIR to another folder",
-                self.cache_path,
-                error.strerror or error,
-            )
-
-    Cache.save_overload = store_if_possible
 
 
 def _places(package: Path) -> list[Path]:
