@@ -82,7 +82,9 @@ def run(config_path: Path | None, report: Path | None) -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @CONFIG
 @click.option("--report", type=OutFile(), help="Write the report here, as JSON.")
-@click.option("--predictions", type=OutFile(remote=False), help="Write one row per score here, as Parquet.")
+@click.option(
+    "--predictions", type=OutFile(remote=False, only_file=True), help="Write one row per score here, as Parquet."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON instead of a table.")
 def replay(
     files: tuple[Path, ...], config_path: Path | None, report: Path | None, predictions: Path | None, as_json: bool

@@ -12,10 +12,13 @@ import click
 class OutFile(click.Path):
     """A file that is written at the end of long work: its folder is checked before the work begins."""
 
-    def __init__(self, *, remote: bool = True) -> None:
-        """`remote`: it may be in an object store."""
+    def __init__(self, *, remote: bool = True, only_file: bool = False) -> None:
+        """`remote`: it may be in an object store. `only_file`: it is put in place as a whole, which would replace a
+        device or a pipe.
+        """
         super().__init__(path_type=Path, dir_okay=False)
         self._remote = remote
+        self._only_file = only_file
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
@@ -24,6 +27,8 @@ class OutFile(click.Path):
         if is_remote(str(value)):
             return self._stored(str(value), param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if self._only_file and os.path.exists(path) and not os.path.isfile(path):
+            self.fail(f"{path}: is a device or a pipe, and this can only be written to a file; name a file", param, ctx)
         if not path.parent.is_dir():
             self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
         if not os.access(path.parent, os.W_OK):

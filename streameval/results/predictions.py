@@ -36,12 +36,13 @@ _SCHEMA = pa.schema(
 
 
 class PredictionsWriter:
-    """Writes to a temporary file beside `path`, which `close` puts in place."""
+    """Writes to a temporary file beside `path`, or beside the file that a link leads to, which `close` puts in place."""
 
     def __init__(self, path: str | Path, catalog: Catalog) -> None:
         """Raises OSError when the folder cannot be written."""
         self._path = Path(path)
-        self._partial = self._path.with_name(self._path.name + ".partial")
+        self._target = Path(os.path.realpath(path))  # a link stays a link
+        self._partial = self._target.with_name(self._target.name + ".partial")
         self._fixed = self._partial.with_suffix(".fixed")
         self._catalog = catalog
         with self._named():
@@ -79,7 +80,7 @@ class PredictionsWriter:
             self._writer.close()
             if self._changed:
                 self._rewrite()
-            os.replace(self._partial, self._path)
+            os.replace(self._partial, self._target)
 
     def abort(self) -> None:
         """Removes the temporary file."""

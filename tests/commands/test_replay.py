@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -273,6 +274,38 @@ def test_predictions_on_a_full_disk_are_an_error_that_names_the_file(tmp_path: P
         CliRunner().invoke(
             cli.cli, ["replay", str(log), "--predictions", str(tmp_path / "p.parquet")], catch_exceptions=False
         )
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to a device"])
+def test_predictions_do_not_replace_a_device_or_a_pipe(tmp_path: Path, kind: str) -> None:
+    there, log = tmp_path / "there", write(tmp_path / "events.jsonl", make_events(1, 50))
+    if kind == "pipe":
+        os.mkfifo(there)
+    else:  # root could replace /dev/null itself
+        there.symlink_to("/dev/null")
+    before = there.lstat()
+    done = CliRunner().invoke(cli.cli, ["replay", str(log), "--predictions", str(there)])
+    assert done.exit_code == 2
+    assert f"{there}: is a device or a pipe, and this can only be written to a file; name a file" in done.output
+    assert there.lstat() == before
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_predictions_and_report_are_written_where_links_lead(tmp_path: Path, exists: bool) -> None:
+    log, elsewhere = write(tmp_path / "events.jsonl", make_events(1, 500)), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    targets = [elsewhere / name for name in ("p.parquet", "r.json")]
+    links = [tmp_path / name for name in ("predictions", "report")]
+    for link, target in zip(links, targets, strict=True):
+        link.symlink_to(target)
+        if exists:
+            target.write_text("of yesterday")
+    arguments = ["replay", str(log), "--predictions", str(links[0]), "--report", str(links[1])]
+    CliRunner().invoke(cli.cli, arguments, catch_exceptions=False)
+    assert all(link.is_symlink() for link in links)
+    assert pq.read_table(targets[0]).num_rows > 0
+    assert json.loads(targets[1].read_text())["results"]
+    assert sorted(elsewhere.iterdir()) == sorted(targets)
 
 
 def test_a_clock_of_1970_is_an_error_instead_of_every_event_rejected(
