@@ -23,7 +23,7 @@ from streameval.commands import deploy as deploy_commands
 from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
-from streameval.commands.targets import OutFile, TrafficTarget
+from streameval.commands.targets import OutFile, TrafficTarget, keep_apart
 from streameval.process import logs, memory, progress, start
 from streameval.process.quick_sort import choose_sort
 from streameval.settings import toml as config_file
@@ -68,6 +68,7 @@ def run(config_path: Path | None, report: Path | None) -> None:
     """Read Kafka, or the configured source, and serve the page, /metrics and the API, until Ctrl-C."""
     memory.settle()
     settings = _load(config_path)
+    keep_apart({"--config": [config_path]}, {"--report": report})
     with _stoppable() as stop:
         with start.quick_imports():  # takes a second or two, during which it may be stopped
             from streameval import app
@@ -91,6 +92,8 @@ def replay(
 ) -> None:
     """Run event FILES (JSONL, CSV, Parquet, Arrow) through the same pipeline, as fast as possible."""
     settings = _load(config_path)
+    outputs = {"files.dead_letters": settings.files.dead_letters, "--report": report, "--predictions": predictions}
+    keep_apart({"FILES": files, "--config": [config_path]}, outputs)
     with _stoppable() as stop, progress.shown("replay") as line:
         with start.quick_imports():  # takes a second or two
             from streameval import app
@@ -117,6 +120,8 @@ def replay(
 def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | None) -> None:
     """Replay the auctions in event FILES under every version's scores at every operating point of the config."""
     settings = _load(config_path)
+    outputs = {"files.dead_letters": settings.files.dead_letters, "--report": report}
+    keep_apart({"FILES": files, "--config": [config_path]}, outputs)
     with _stoppable() as stop, progress.shown("auction") as line:
         with start.quick_imports():
             from streameval import app

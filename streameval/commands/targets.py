@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,34 @@ class TrafficTarget(OutFile):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return path
+
+
+def keep_apart(read: Mapping[str, Sequence[Path | None]], written: Mapping[str, str | Path | None]) -> None:
+    """Raises UsageError if a file would be written that is also read, or is written as something else, too. The keys
+    say which argument or setting names the files.
+    """
+    from streameval.sources.object_store import address
+
+    taken = [(name, path) for name, paths in read.items() for path in paths if path]
+    for name, path in written.items():
+        if not path:
+            continue
+        for other, there in taken:
+            if _are_one(path, there):
+                raise click.UsageError(
+                    f"{name} {address(path)} and {other} {address(there)} are the same file, whose contents would be lost; "
+                    f"name another file for {name}"
+                )
+        taken.append((name, Path(path)))
+
+
+def _are_one(one: str | Path, other: str | Path) -> bool:
+    """Whether two paths lead to one file; several may write to one device or pipe."""
+    from streameval.sources.object_store import address, is_remote
+
+    if is_remote(one) or is_remote(other):
+        return address(one) == address(other)
+    try:
+        return os.path.samefile(one, other) and os.path.isfile(one)
+    except OSError:  # one of them does not exist yet
+        return os.path.realpath(one) == os.path.realpath(other)

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from streameval.commands.cli import TrafficTarget, cli, main
+from streameval.commands.targets import keep_apart
 
 
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -73,6 +74,61 @@ def test_what_is_wrong_is_said_in_one_line_with_the_fix(
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["README", "avro.toml", "events.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "letters", "names"),
+    [
+        (["--report", "in.jsonl"], "", ("--report in.jsonl", "FILES in.jsonl")),
+        (["--report", "../here/in.jsonl"], "", ("--report ../here/in.jsonl", "FILES in.jsonl")),
+        (["--report", "hard.jsonl"], "", ("--report hard.jsonl", "FILES in.jsonl")),
+        (["--report", "soft.jsonl"], "", ("--report soft.jsonl", "FILES in.jsonl")),
+        (["--report", "c.toml"], "", ("--report c.toml", "--config c.toml")),
+        (["--report", "new"], "./new", ("--report new", "files.dead_letters new")),
+        (["--report", "dangling"], "new", ("--report dangling", "files.dead_letters new")),
+        ([], "in.jsonl", ("files.dead_letters in.jsonl", "FILES in.jsonl")),
+        (["--predictions", "in.jsonl"], "", ("--predictions in.jsonl", "FILES in.jsonl")),
+        (["--predictions", "new"], "new", ("--predictions new", "files.dead_letters new")),
+        (["--report", "new", "--predictions", "new"], "", ("--predictions new", "--report new")),
+    ],
+)
+def test_a_file_that_is_read_or_written_otherwise_is_not_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    letters: str,
+    names: tuple[str, str],
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    Path("in.jsonl").write_text("junk\n")
+    Path("c.toml").write_text(f'[files]\ndead_letters = "{letters}"\n')
+    Path("hard.jsonl").hardlink_to("in.jsonl")
+    Path("soft.jsonl").symlink_to("in.jsonl")
+    Path("dangling").symlink_to("new")
+    before = {path.name: path.lstat().st_mtime_ns for path in here.iterdir()}
+    says = "{} and {} are the same file, whose contents would be lost; name another file for {}"
+    for command in ["replay"] if "--predictions" in arguments else ["replay", "auction"]:
+        done = CliRunner().invoke(cli, [command, "in.jsonl", "-c", "c.toml", *arguments])
+        assert done.exit_code == 2
+        assert says.format(*names, names[0].split()[0]) in done.output
+    assert {path.name: path.lstat().st_mtime_ns for path in here.iterdir()} == before
+
+
+def test_files_in_an_object_store_are_kept_apart_by_address_and_devices_not_at_all(tmp_path: Path) -> None:
+    keep_apart({"FILES": [Path("s3:/b/in.jsonl"), tmp_path / "in"]}, {"--report": Path("s3://b/other"), "x": ""})
+    keep_apart({}, {"--report": Path("/dev/null"), "files.dead_letters": "/dev/null"})
+    with pytest.raises(click.UsageError, match=r"--report s3://b/a\.jsonl and FILES s3://b/a\.jsonl are the same"):
+        keep_apart({"FILES": [Path("s3:/b/a.jsonl")]}, {"--report": Path("s3:/b/a.jsonl?region=eu-west-1")})
+
+
+def test_a_report_of_run_does_not_replace_its_config(tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("")
+    done = CliRunner().invoke(cli, ["run", "-c", str(config), "--report", str(config)])
+    assert done.exit_code == 2
+    assert f"--report {config} and --config {config} are the same file" in done.output
 
 
 @pytest.mark.slow
