@@ -23,7 +23,7 @@ from streameval.commands import deploy as deploy_commands
 from streameval.commands import plan as plan_command
 from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
-from streameval.commands.targets import OutFile, TrafficTarget, keep_apart
+from streameval.commands.targets import OutFile, TrafficTarget, keep_apart, write_report
 from streameval.process import logs, memory, progress, start
 from streameval.process.quick_sort import choose_sort
 from streameval.settings import toml as config_file
@@ -76,7 +76,7 @@ def run(config_path: Path | None, report: Path | None) -> None:
             import_module("streameval.server.http.app")  # what a run imports next
         snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
     if report is not None:
-        _write_report(snapshot.report(), report)
+        write_report(snapshot.report(), report)
 
 
 @cli.command(short_help="Evaluate event files, as fast as possible.")
@@ -101,16 +101,18 @@ def replay(
         snapshot = app.replay(settings, list(files), predictions, _advance(line), stop)
         if stop.is_set():
             raise click.ClickException("stopped early; no report was written")
-    if report is not None:
-        _write_report(snapshot.report(), report)
-    if as_json:
-        click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
-    else:
-        _show(snapshot)
-    from streameval.face.show import order_warning
+    try:
+        if report is not None:
+            write_report(snapshot.report(), report)
+    finally:  # the numbers are shown also if they cannot be written
+        if as_json:
+            click.echo(json.dumps(snapshot.report(), indent=1, allow_nan=False))
+        else:
+            _show(snapshot)
+        from streameval.face.show import order_warning
 
-    if (warning := order_warning(snapshot)) is not None:
-        click.echo(f"Warning: {warning}", err=True)
+        if (warning := order_warning(snapshot)) is not None:
+            click.echo(f"Warning: {warning}", err=True)
 
 
 @cli.command(short_help="Replay the auctions of event files under each version.")
@@ -128,9 +130,11 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
             from streameval.auction import offline
 
         found = app.auction(settings, list(files), _advance(line), stop)
-    if report is not None:
-        _write_report(offline.as_json(found), report)
-    click.echo(offline.as_text(found))
+    try:
+        if report is not None:
+            write_report(offline.as_json(found), report)
+    finally:
+        click.echo(offline.as_text(found))
 
 
 @cli.command(short_help="Run a monitor over simulated traffic with a bad deploy.")
@@ -291,13 +295,6 @@ def _show(snapshot: Snapshot) -> None:
     from streameval.face.show import overall
 
     click.echo(overall(snapshot))
-
-
-def _write_report(report: dict[str, Any], path: Path) -> None:
-    text = json.dumps(report, indent=1, allow_nan=False)
-    from streameval.sources import object_store
-
-    object_store.write(path, text + "\n")
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,13 +30,30 @@ class OutFile(click.Path):
         if is_remote(str(value)):
             return self._stored(str(value), param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
-        if self._only_file and os.path.exists(path) and not os.path.isfile(path):
-            self.fail(f"{path}: is a device or a pipe, and this can only be written to a file; name a file", param, ctx)
-        if not path.parent.is_dir():
-            self.fail(f"{path}: the folder {path.parent} does not exist; create it first", param, ctx)
-        if not os.access(path.parent, os.W_OK):
-            self.fail(f"{path}: the folder {path.parent} is not writable", param, ctx)
+        trouble = self._trouble(path)
+        if trouble:
+            self.fail(f"{path}: {trouble}", param, ctx)
         return path
+
+    def _trouble(self, path: Path) -> str:
+        """What would keep the file from being written, and the fix."""
+        if os.path.exists(path):
+            is_file = os.path.isfile(path)
+            if self._only_file and not is_file:
+                return "is a device or a pipe, and this can only be written to a file; name a file"
+            if not self._only_file and (not is_file or os.path.islink(path)):  # is written to, not replaced
+                return "" if os.access(path, os.W_OK) else "is not writable; name another file"
+        place = Path(os.path.realpath(path)) if os.path.islink(path) else path
+        if not os.path.isdir(place.parent):
+            return f"the folder {place.parent} does not exist; create it first"
+        if not os.access(place.parent, os.W_OK):
+            return f"the folder {place.parent} is not writable; name a file in another one"
+        try:
+            os.lstat(f"{place}.partial")  # its name until it is complete
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return "the name is too long; choose a shorter one"
+        return ""
 
     def _stored(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from streameval.sources.object_store import address, need_bucket
@@ -67,6 +86,20 @@ class TrafficTarget(OutFile):
         except ValueError as error:
             self.fail(str(error), param, ctx)
         return path
+
+
+def write_report(report: Mapping[str, Any], path: Path) -> None:
+    """Writes a report as JSON. Raises ClickException, and SourceError for an object store."""
+    text = json.dumps(report, indent=1, allow_nan=False)
+    from streameval.sources import object_store
+
+    try:
+        object_store.write(path, text + "\n")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise click.ClickException(
+            f"report {path}: cannot be written: {reason}; make room for it, or name another file with --report"
+        ) from None
 
 
 def keep_apart(read: Mapping[str, Sequence[Path | None]], written: Mapping[str, str | Path | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from streameval.commands.cli import TrafficTarget, cli, main
-from streameval.commands.targets import keep_apart
+from streameval.commands.targets import OutFile, keep_apart
 
 
 def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -114,6 +115,46 @@ def test_a_file_that_is_read_or_written_otherwise_is_not_written(
         assert done.exit_code == 2
         assert says.format(*names, names[0].split()[0]) in done.output
     assert {path.name: path.lstat().st_mtime_ns for path in here.iterdir()} == before
+
+
+@pytest.mark.parametrize("option", ["--report", "--predictions"])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("x" * 250, "the name is too long; choose a shorter one"),
+        ("dangling", "no does not exist; create it first"),
+        ("in.jsonl/x", "the folder in.jsonl does not exist; create it first"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, name: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text("junk\n")
+    Path("dangling").symlink_to("no/where")
+    done = CliRunner().invoke(cli, ["replay", "in.jsonl", option, name])
+    assert done.exit_code == 2
+    assert f"Invalid value for '{option}': {name}: " in done.output
+    assert says in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dangling", "in.jsonl"]
+
+
+def test_only_what_is_replaced_needs_a_folder_that_can_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users may write to /dev/stdout, a link, but not to /dev."""
+    (tmp_path / "target").write_text("")
+    (tmp_path / "link").symlink_to("target")
+    monkeypatch.setattr("os.access", lambda path, mode: not Path(path).is_dir())
+    assert OutFile().convert(str(tmp_path / "link"), None, None) == tmp_path / "link"
+    assert OutFile().convert("/dev/null", None, None) == Path("/dev/null")
+    with pytest.raises(click.BadParameter, match="is not writable; name a file in another one"):
+        OutFile(only_file=True).convert(str(tmp_path / "link"), None, None)
+    with pytest.raises(click.BadParameter, match="is not writable; name a file in another one"):
+        OutFile().convert(str(tmp_path / "new"), None, None)
+    monkeypatch.setattr("os.access", lambda path, mode: mode == os.R_OK)
+    with pytest.raises(click.BadParameter, match="link: is not writable; name another file"):
+        OutFile().convert(str(tmp_path / "link"), None, None)
 
 
 def test_files_in_an_object_store_are_kept_apart_by_address_and_devices_not_at_all(tmp_path: Path) -> None:

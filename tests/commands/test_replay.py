@@ -276,6 +276,17 @@ def test_predictions_on_a_full_disk_are_an_error_that_names_the_file(tmp_path: P
         )
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+def test_numbers_are_shown_also_if_the_report_cannot_be_written(tmp_path: Path) -> None:
+    log = write(tmp_path / "events.jsonl", make_events(1, 500))
+    done = CliRunner().invoke(cli.cli, ["replay", str(log), "--report", "/dev/full"])
+    assert done.exit_code == 1
+    assert "calibration" in done.stdout
+    assert done.stderr.endswith(
+        "report /dev/full: cannot be written: No space left on device; make room for it, or name another file with --report\n"
+    )
+
+
 @pytest.mark.parametrize("kind", ["pipe", "link to a device"])
 def test_predictions_do_not_replace_a_device_or_a_pipe(tmp_path: Path, kind: str) -> None:
     there, log = tmp_path / "there", write(tmp_path / "events.jsonl", make_events(1, 50))
