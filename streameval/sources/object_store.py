@@ -45,6 +45,10 @@ def size(path: str | Path) -> int:
         local = Path(path)
         if local.is_dir():
             raise SourceError(f"{path}: is a directory; name the files in it")
+        if local.is_fifo():
+            raise SourceError(f"{path}: is a pipe, and only files can be read; write it to a file first")
+        if local.exists() and not local.is_file():
+            raise SourceError(f"{path}: is a device or a socket, and only files can be read; name a file")
         if not local.is_file():
             raise SourceError(f"{path}: no such file")
         return local.stat().st_size

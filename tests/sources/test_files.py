@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -410,6 +411,15 @@ def test_an_empty_file_among_others_is_named_and_one_alone_is_an_error(
 def test_a_folder_is_rejected_as_a_folder(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="is a directory"):
         Read([tmp_path])
+
+
+def test_a_pipe_or_a_device_is_rejected_as_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+    with pytest.raises(SourceError, match=r"events\.jsonl: is a pipe, and only files can be read; write it to a file"):
+        Read([tmp_path / "events.jsonl"])
+    (tmp_path / "null.jsonl").symlink_to("/dev/null")
+    with pytest.raises(SourceError, match=r"null\.jsonl: is a device or a socket, and only files can be read; name a file"):
+        Read([tmp_path / "null.jsonl"])
 
 
 def test_the_format_may_be_set_instead_of_derived_from_the_name(tmp_path: Path) -> None:
