@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -37,7 +38,7 @@ from streameval.sources.formats.lines import LineRun
 from streameval.sources.formats.mapping import ColumnMap
 from streameval.sources.formats.raw import Rejection
 from streameval.sources.formats.row_json import rows_as_json
-from streameval.sources.packed import CountedFile, unpacked
+from streameval.sources.packed import PACKED, CountedFile, unpacked
 from streameval.sources.protocol import DeadLetterSink, Source, SourceError
 from streameval.sources.tables import not_text, rebatched
 
@@ -150,7 +151,8 @@ class FileSource(Source):
         for path, kind, size in zip(self._paths, self._formats, self._sizes, strict=True):
             try:
                 with object_store.opened(path) as file:
-                    self._at = CountedFile(file)
+                    plain = kind in ("jsonl", "csv") and path.suffix not in PACKED and not object_store.is_remote(path)
+                    self._at = CountedFile(file, size if plain else None)
                     if kind == "jsonl":
                         yield from self._read_lines(path)
                     elif kind == "csv":
@@ -178,7 +180,7 @@ class FileSource(Source):
         numbers: list[NDArray[np.int64]] = []  # of the held lines
         count = size = 0  # held lines, their bytes
         longest, most = self._decoder.max_message, self._max_events
-        runs = json_lines.runs(unpacked(path, cast(BinaryIO, self._at)), longest)
+        runs = json_lines.runs(unpacked(path, cast(BinaryIO, self._at)), longest, partial(self._has_grown, path))
         faults: list[Exception] = []
         for run in _up_to_fault(runs, faults):
             if run.size:
@@ -246,7 +248,19 @@ class FileSource(Source):
     def _csv(self, path: Path) -> Iterator[Rows]:
         delimiter = self._map.delimiter or ("\t" if ".tsv" in object_store.named(path).suffixes else ",")
         stream = unpacked(path, cast(BinaryIO, self._at))
-        return CsvReader(stream, self._map.header, delimiter, self._decoder.max_message).rows()
+        is_cut = partial(self._has_grown, path)
+        return CsvReader(stream, self._map.header, delimiter, self._decoder.max_message, is_cut).rows()
+
+    def _has_grown(self, path: Path) -> bool:
+        """Asked once of a file, at its end."""
+        if self._at is None or not self._at.has_grown():
+            return False
+        log.warning(
+            "%s grew while it was read: only the whole lines that it had at the start are counted; replay it again when "
+            "it is complete",
+            path,
+        )
+        return True
 
     def _may_have_features(self, path: Path, kind: str) -> bool:
         """Judged by the first rows of a table; every line of JSON has its own fields."""

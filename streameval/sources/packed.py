@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -11,13 +12,21 @@ import pyarrow as pa
 
 from streameval.sources import object_store
 
+PACKED = (".gz", ".zst")
+
 
 class CountedFile(io.RawIOBase):
     """A binary file that counts the bytes read through it, for progress."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, most: int | None = None) -> None:
+        """`most`: the number of bytes after which it ends, if it is read from its start to its end."""
         self._file = cast(io.RawIOBase, file)  # BinaryIO does not declare `readinto`; every file opened here has it
+        self._most = most
         self.count = 0
+
+    def has_grown(self) -> bool:
+        """Whether the file has more bytes than may be read."""
+        return self._most is not None and os.fstat(self._file.fileno()).st_size > self._most
 
     def readable(self) -> bool:
         return True
@@ -32,6 +41,8 @@ class CountedFile(io.RawIOBase):
         return self._file.tell()
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any writable buffer, which is a memoryview here
+        if self._most is not None:
+            buffer = memoryview(buffer)[: self._most - self.count]
         size = self._file.readinto(buffer) or 0
         self.count += size
         return size

@@ -413,12 +413,44 @@ def test_a_folder_is_rejected_as_a_folder(tmp_path: Path) -> None:
         Read([tmp_path])
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "mapped", "csv"])
+@pytest.mark.parametrize("cut", [True, False])
+def test_of_a_file_that_grows_the_whole_lines_that_it_had_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, cut: bool
+) -> None:
+    """A last line without its end is half a line if more follows, otherwise a line."""
+    path, other = tmp_path / f"t.{'csv' if kind == 'csv' else 'jsonl'}", tmp_path / "other.jsonl"
+    rows = (
+        [b"i%d,%d,u,0.125\n" % (i, T0 + i) for i in range(9)] if kind == "csv" else [line(i) + b"\n" for i in range(9)]
+    )
+    head = b"impression_id,ts,user_id,pclick\n" if kind == "csv" else b""
+    before = head + b"".join(rows[:6])
+    path.write_bytes(before[:-3] if cut else before)
+    other.write_bytes(line(10))
+    columns = {"columns": {n: n for n in ("impression_id", "ts", "user_id", "pclick")}} if kind == "mapped" else {}
+    decoder = Decoder(Catalog(()), clock=lambda: NOW, max_future=0, names=True)
+    letters = JsonlDeadLetters(tmp_path / "dead")
+    source, batches = FileSource([path, other], decoder, Files(**columns), 2, letters), []
+    path.write_bytes(head + b"".join(rows))
+    while not source.finished:
+        batches += source.poll(0.0)
+    source.close()
+    letters.close()
+    names = [name for batch in batches if batch.impressions.names for name in batch.impressions.names.impression_id]
+    assert names == [f"i{i}" for i in [*range(5 if cut else 6), 10]]
+    assert not (tmp_path / "dead").exists()
+    says = "grew while it was read: only the whole lines that it had at the start are counted"
+    assert caplog.text.count(f"{path} {says}; replay it again when it is complete") == caplog.text.count("grew") == 1
+
+
 def test_a_pipe_or_a_device_is_rejected_as_what_it_is(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "events.jsonl")
     with pytest.raises(SourceError, match=r"events\.jsonl: is a pipe, and only files can be read; write it to a file"):
         Read([tmp_path / "events.jsonl"])
     (tmp_path / "null.jsonl").symlink_to("/dev/null")
-    with pytest.raises(SourceError, match=r"null\.jsonl: is a device or a socket, and only files can be read; name a file"):
+    with pytest.raises(
+        SourceError, match=r"null\.jsonl: is a device or a socket, and only files can be read; name a file"
+    ):
         Read([tmp_path / "null.jsonl"])
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -99,9 +99,19 @@ class Rows:
 class CsvReader:
     """Reads a CSV stream once."""
 
-    def __init__(self, stream: io.BufferedIOBase, names: Sequence[str] | None, delimiter: str, longest: int) -> None:
-        """`names`: the columns of a file without a header line. `longest`: the largest size of a row in bytes."""
+    def __init__(
+        self,
+        stream: io.BufferedIOBase,
+        names: Sequence[str] | None,
+        delimiter: str,
+        longest: int,
+        is_cut: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`names`: the columns of a file without a header line. `longest`: the largest size of a row in bytes. `is_cut`:
+        see `lines.runs`.
+        """
         self._stream = stream
+        self._is_cut = is_cut
         self._names = list(names or ())  # empty until the header is read
         self._from_header = not names
         self._delimiter = delimiter
@@ -122,6 +132,8 @@ class CsvReader:
                 return
             chunk = self._stream.read(BLOCK)
             rest, final = rest + chunk, not chunk
+            if final and self._is_cut():
+                rest = rest[: rest.rfind(b"\n") + 1]
 
     def _take(self, data: bytes, final: bool) -> Generator[Rows, None, bytes]:
         """Yields the rows of `data`; returns the rest of it, the start of a row."""

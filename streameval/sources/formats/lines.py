@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,8 +30,11 @@ class LineRun(NamedTuple):
     size: int = 0  # size in bytes of a line that is too long, which is alone in its run; only its start may be here
 
 
-def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
-    """Yields all lines of a stream in runs; a line longer than `KEEP * longest` bytes is cut there."""
+def runs(stream: io.BufferedIOBase, longest: int, is_cut: Callable[[], bool] = lambda: False) -> Iterator[LineRun]:
+    """Yields all lines of a stream in runs; a line longer than `KEEP * longest` bytes is cut there.
+
+    `is_cut`: whether, at the end, a last line without a line end is only the start of one, and no line.
+    """
     rest, number = stream.read1(_BLOCK), 0
     while 0 < len(rest) < len(_MARK) and (more := stream.read1(_BLOCK)):
         rest += more
@@ -51,6 +54,8 @@ def runs(stream: io.BufferedIOBase, longest: int) -> Iterator[LineRun]:
         if not more:
             break
         rest += more
+    if is_cut():
+        rest = rest[: rest.rfind(b"\n") + 1]
     if rest:
         yield from _runs(rest, len(rest) - rest.endswith(b"\n"), number, longest)
 
