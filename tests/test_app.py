@@ -216,3 +216,34 @@ def test_an_input_that_nothing_comes_from_before_its_end_is_not_caught_up_with(m
     at_end.add(("clicks", 0))
     loop.publish()
     assert (loop.publisher.latest().ready["caught_up"], loop.publisher.latest().unread) == (True, ())
+
+
+def test_a_transaction_is_a_silence_only_if_it_lasts(monkeypatch) -> None:
+    """At every look one may be open."""
+    loop = loop_over([batch(0), batch(1)])
+    loop.source.inputs, now, begun = ("impressions",), [1000.0], {("impressions", 0): 7}
+    loop.source.caught_up = frozenset
+    loop.source.in_transaction = lambda: dict(begun)
+    monkeypatch.setattr(app.time, "monotonic", lambda: now[0])
+
+    def after(seconds: float) -> list[str]:
+        now[0] += seconds
+        loop.publish()
+        found = loop.publisher.latest()
+        assert found.ready["caught_up"] is not bool(found.unread)
+        return degraded(found)
+
+    for _ in range(100):  # each is aborted, and followed by another
+        begun["impressions", 0] += 2
+        assert after(1.0) == []
+    assert [after(4.0) for _ in range(19)] == [[]] * 19  # producers have a minute, unless they are told otherwise
+    (said,) = after(4.0)
+    assert said.startswith(
+        "kafka: nothing comes from impressions [0]: a transaction was begun at offset 207 and has not"
+    )
+    begun.clear()  # nobody has answered
+    assert after(1.0) != []
+    begun["impressions", 0] = 207
+    assert after(1.0) == [said]
+    begun["impressions", 0] = 209
+    assert after(1.0) == []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from streameval.loop.keeper import PartitionKeeper
-from streameval.loop.silent_places import SilentPlaces
+from streameval.loop.silent_places import SilentPlaces, Transactions
 from streameval.results.snapshot import Surroundings
 from streameval.sources.protocol import Place, Source
 
@@ -19,6 +19,7 @@ class Around:
     def __init__(self, source: Source, keeper: PartitionKeeper | None) -> None:
         self._source, self._keeper = source, keeper
         self._unread = SilentPlaces()
+        self._transactions = Transactions()
         self.at_end: frozenset[Place] = frozenset()  # at the last look
         self.complete = False  # every partition of this process had been heard from, or there was nothing to read
 
@@ -33,13 +34,16 @@ class Around:
         self.at_end = source.caught_up()
         self.complete = all(one in counted or (source.inputs[0], one) in self.at_end for one in ours)
         places = [(name, partition) for name in source.inputs for partition in ours]
+        transactions, now = source.in_transaction(), time.monotonic()
+        young = self._transactions.young(transactions, now)
         # while messages wait for their schemas nothing is read, which says nothing of leaders
-        awaited = frozenset(places) if schemas else self.at_end | source.held()
-        unread = self._unread.places(places, awaited, time.monotonic())
+        awaited = frozenset(places) if schemas else self.at_end | source.held() | young
+        unread = self._unread.places(places, awaited, now)
         if connected:
-            self._unread.tell(unread)
+            self._unread.tell(unread, transactions)
         return Surroundings(
             unread=unread,
+            in_transaction=dict(transactions),
             lag=dict(lag),
             lost=dict(source.lost()),
             empty_offsets=dict(source.empty()),

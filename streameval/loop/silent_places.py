@@ -6,8 +6,9 @@ A lag says this of none of them: it is that of the last answer, and there is non
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from streameval.results.silent import why_silent
 from streameval.sources.protocol import Place
 
 log = logging.getLogger(__name__)
@@ -15,6 +16,9 @@ log = logging.getLogger(__name__)
 SILENT_SECONDS = 15.0  # seconds; a leader election takes less
 # Seconds between two calls that count: for the rest this process was busy, as with compiling, or stopped.
 LONGEST_STEP = 5.0
+# Seconds; with those before a silence is named, longer than any transaction with the producers' default timeout, a minute:
+# a broker ends it within 10 s after that.
+YOUNG_SECONDS = 65.0
 
 
 class SilentPlaces:
@@ -36,11 +40,33 @@ class SilentPlaces:
         self._good = {place: now if place in at_end else min(known.get(place, now) + away, now) for place in ours}
         return tuple(sorted(place for place, good in self._good.items() if now - good > SILENT_SECONDS))
 
-    def tell(self, silent: Iterable[Place]) -> None:
-        """Logs which places have fallen silent, and which are read again; to be called while a broker answers."""
+    def tell(self, silent: Iterable[Place], in_transaction: Mapping[Place, int]) -> None:
+        """Logs which places have fallen silent, and which are read again; to be called while a broker answers.
+
+        `in_transaction`: see `Source.in_transaction`.
+        """
         now = frozenset(silent)
         for place in sorted(now - self._told):
-            log.warning("nothing comes from %s [%d], and no broker says that this is its end; has it a leader?", *place)
+            log.warning("%s", why_silent(place, in_transaction))
         for place in sorted(self._told - now):
             log.info("%s [%d] is read again", *place)
         self._told = now
+
+
+class Transactions:
+    """How long the transactions have lasted behind which nothing can be read."""
+
+    def __init__(self) -> None:
+        self._seen: dict[
+            Place, tuple[int, float]
+        ] = {}  # where the last one of each place began, and when it was first seen
+
+    def young(self, in_transaction: Mapping[Place, int], now: float) -> frozenset[Place]:
+        """The places whose transaction may well end by itself: one follows another, and none has lasted for long.
+
+        `in_transaction`: see `Source.in_transaction`; `now` in monotonic seconds.
+        """
+        for place, offset in in_transaction.items():
+            if self._seen.get(place, (None,))[0] != offset:
+                self._seen[place] = offset, now
+        return frozenset(place for place in in_transaction if now - self._seen[place][1] < YOUNG_SECONDS)

@@ -193,6 +193,7 @@ class Snapshot:
     letters: str = ""  # why dead letters wait until somebody acts
     schemas: str = ""  # why messages wait for their schemas
     unread: tuple[tuple[str, int], ...] = ()  # places that nothing has come from, though they are not at their end
+    in_transaction: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of those: see `Source.in_transaction`
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
     checkpoints: CheckpointState | None = None  # None: no store
@@ -284,6 +285,7 @@ class Surroundings:
     letters: str = ""
     schemas: str = ""
     unread: tuple[tuple[str, int], ...] = ()
+    in_transaction: Mapping[tuple[str, int], int] = field(default_factory=dict)
     ready: Mapping[str, bool] = field(default_factory=dict)
     checkpoints: CheckpointState | None = None
     history: HistoryState | None = None

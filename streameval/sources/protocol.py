@@ -181,6 +181,12 @@ class Source(ABC):
         """Returns the places where no message is waiting now; may ask and wait for about a second."""
         return frozenset((name, partition) for name in self.inputs for partition in self.partitions())
 
+    def in_transaction(self) -> Mapping[Place, int]:
+        """Returns the places of which nothing more can be read until a transaction ends, as `caught_up` last found, with the
+        offset at which it begins. They are not caught up.
+        """
+        return {}
+
     def lost(self) -> Mapping[Place, int]:
         """Returns the number of messages that were deleted or skipped before they were read, since the start."""
         return {}

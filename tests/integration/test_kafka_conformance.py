@@ -23,6 +23,14 @@ def says_caught_up_at(source, places):
     return found == places
 
 
+def reads_until_caught_up_at(source, places):
+    """The same of a source from which nothing more comes."""
+    deadline = time.monotonic() + PATIENCE
+    while (found := source.caught_up()) != places and time.monotonic() < deadline:
+        assert source.poll(0.1) == []
+    return found == places
+
+
 def test_every_message_arrives_once_and_in_order_in_its_partition(lab, impressions, clicks, drain):
     lab.create(lab.impressions, lab.clicks)
     for partition in range(4):
@@ -233,3 +241,34 @@ def test_transactions_deliver_what_was_committed_and_leave_no_lag(real_lab, impr
     assert says_caught_up_at(
         source, {(topic, p) for topic in (real_lab.impressions, real_lab.clicks) for p in range(4)}
     )
+
+
+@pytest.mark.parametrize("outcome", ["commit", "abort"])
+def test_what_a_transaction_holds_back_is_not_caught_up_with(outcome, real_lab, impressions, clicks, drain):
+    real_lab.create(real_lab.impressions, real_lab.clicks)
+    places = {(topic, p) for topic in (real_lab.impressions, real_lab.clicks) for p in range(4)}
+    held = (real_lab.impressions, 0)
+    real_lab.write(real_lab.impressions, impressions(0, 10))
+    real_lab.write(real_lab.clicks, clicks(0, 1))
+    source = real_lab.source()
+    arrived = drain(source, 11)
+    assert says_caught_up_at(source, places)
+    assert source.in_transaction() == {}
+    producer = Producer({"bootstrap.servers": real_lab.address, "transactional.id": real_lab.impressions})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    real_lab.write(real_lab.impressions, impressions(100, 5), producer=producer)
+    real_lab.write(real_lab.impressions, impressions(200, 5))  # waits behind it
+    late = real_lab.source()
+    drain(late, 11)
+    for one in (source, late):
+        assert reads_until_caught_up_at(one, places - {held})
+        assert one.in_transaction() == {held: 10}
+        assert one.lag()[held] == 10
+    late.close()
+    (producer.commit_transaction if outcome == "commit" else producer.abort_transaction)(60)
+    kept = 10 if outcome == "commit" else 5
+    arrived = drain(source, 11 + kept, arrived)
+    assert arrived.impressions[0][10:] == [*range(100, 105), *range(200, 205)][-kept:]
+    assert reads_until_caught_up_at(source, places)
+    assert source.in_transaction() == {}

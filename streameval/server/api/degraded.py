@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streameval.events.names import OTHER
+from streameval.results.silent import why_silent
 from streameval.results.snapshot import Snapshot
 from streameval.server.api.answers import rfc3339
 
@@ -82,8 +83,5 @@ def _of_kafka(snapshot: Snapshot) -> list[str]:
         )
     out += [one for one in (snapshot.letters, snapshot.schemas) if one]
     if snapshot.ready.get("broker"):
-        out += [
-            f"kafka: nothing comes from {topic} [{p}], and no broker says that this is its end; has it a leader?"
-            for topic, p in snapshot.unread
-        ]
+        out += [f"kafka: {why_silent(place, snapshot.in_transaction)}" for place in snapshot.unread]
     return out

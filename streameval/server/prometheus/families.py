@@ -209,8 +209,8 @@ FAMILIES: tuple[Family, ...] = (
     *_gauges(
         ("topic", "partition"),
         consumer_silent=(
-            "1 while nothing comes from a partition and no broker says that it was read to its end, as without a leader; "
-            "absent otherwise."
+            "1 while nothing comes from a partition and no broker says that it was read to its end, as without a leader "
+            "or behind a transaction that does not end; absent otherwise."
         ),
     ),
     *_counters(("topic", "partition"), events_lost_total="Messages deleted or skipped before they were read."),

@@ -121,26 +121,6 @@ class ConfluentReader(GroupReader):
         self._consumer = make_client(Consumer, self._options, self._settings.client_options)
         self._assignments.subscribe(self._consumer, self._topics)
 
-    def lag(self) -> dict[Place, int]:
-        """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
-        lags = {}
-        due = self._member.positions.next if self._member else {}
-        for place in self.assignment & due.keys():
-            try:
-                _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
-            except KafkaException:
-                continue
-            if end >= 0:
-                lags[place] = max(0, end - due[place])
-        return lags
-
-    def caught_up(self, timeout: float) -> frozenset[Place]:
-        if self._member is None or not self._member.open:
-            return frozenset()
-        ends = self._ask_ends(self._member.open, timeout)
-        due = self._member.positions.next
-        return frozenset(place for place, end in ends.items() if due[place] >= end)
-
     def commit(self, offsets: Mapping[Place, int]) -> None:
         ours = self._ours(offsets)
         if not ours:
@@ -207,6 +187,21 @@ class ConfluentReader(GroupReader):
             if len(some) < SLICE_MESSAGES:  # nothing more has come in that time
                 break
         return received
+
+    def _due(self) -> dict[Place, int]:
+        due = self._member.positions.next if self._member else {}
+        return {place: due[place] for place in self.assignment & due.keys()}
+
+    def _fetched_ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        ends = {}
+        for place in places:
+            try:
+                _, end = self._consumer.get_watermark_offsets(TopicPartition(*place), cached=True)
+            except KafkaException:
+                continue
+            if end >= 0:
+                ends[place] = end
+        return ends
 
     def _on_event(self, message: Message) -> None:
         """Handles a message that is an end, a gap, or an error."""

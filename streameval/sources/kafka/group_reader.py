@@ -37,6 +37,7 @@ class GroupReader(KafkaReader):
         self._to_commit: dict[Place, int] = {}
         self._answered = -math.inf  # when a broker last answered
         self._ask_at = self._late_at = 0.0
+        self._in_transaction: dict[Place, int] = {}
         self._closed = False
 
     @property
@@ -57,6 +58,26 @@ class GroupReader(KafkaReader):
     @property
     def lost(self) -> Mapping[Place, int]:
         return dict(self._member.positions.lost) if self._member else {}
+
+    @property
+    def in_transaction(self) -> Mapping[Place, int]:
+        return self._in_transaction
+
+    def lag(self) -> dict[Place, int]:
+        """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
+        due = self._due()
+        return {place: max(0, end - due[place]) for place, end in self._fetched_ends(due).items()}
+
+    def caught_up(self, timeout: float) -> frozenset[Place]:
+        self._in_transaction = {}
+        if self._member is None or not self._member.open:
+            return frozenset()
+        before = self._fetched_ends(self._due())  # first: what came after the question may be readable
+        ends = self._ask_ends(self._member.open, timeout)
+        due = self._due()
+        reached = {place: end for place, end in ends.items() if place in due and due[place] >= end}
+        self._in_transaction = {place: end for place, end in reached.items() if before.get(place, 0) > due[place]}
+        return frozenset(reached.keys() - self._in_transaction.keys())
 
     @property
     def silence(self) -> float:
@@ -146,6 +167,16 @@ class GroupReader(KafkaReader):
         self, place: Place, then: int | None = None, *, timeout: float = ASK_TIMEOUT
     ) -> tuple[int, int] | None:
         """See `starts.AskEnds`."""
+
+    @abstractmethod
+    def _due(self) -> dict[Place, int]:
+        """Returns the next offset to deliver; past transaction markers, which are never delivered."""
+
+    @abstractmethod
+    def _fetched_ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Returns the ends of the logs of those places of which the last fetch has told them, whatever can be read of
+        them; no broker is asked.
+        """
 
     @abstractmethod
     def _skip_gap(self, place: Place) -> None:

@@ -121,25 +121,6 @@ class KafkaPythonReader(GroupReader):
         self._after_delivery()
         return runs
 
-    def lag(self) -> dict[Place, int]:
-        """See `KafkaReader.lag`; the ends are those of the last fetch, no broker is asked."""
-        lags = {}
-        for place, due in self._due().items():
-            try:
-                end = self._consumer.highwater(TopicPartition(*place))
-            except kafka_errors.KafkaError:
-                continue  # revoked by a rebalance
-            if end is not None:
-                lags[place] = max(0, end - due)
-        return lags
-
-    def caught_up(self, timeout: float) -> frozenset[Place]:
-        if self._member is None or not self._member.open:
-            return frozenset()
-        ends = self._ask_ends(self._member.open, timeout)
-        due = self._due()
-        return frozenset(place for place, end in ends.items() if place in due and due[place] >= end)
-
     def commit(self, offsets: Mapping[Place, int]) -> None:
         ours = self._ours(offsets)
         if ours:
@@ -228,10 +209,19 @@ class KafkaPythonReader(GroupReader):
                 if run.place in member.open:  # otherwise from a start that is not valid: read again
                     self._ready.add(run)
 
+    def _fetched_ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        ends = {}
+        for place in places:
+            try:
+                end = self._consumer.highwater(TopicPartition(*place))
+            except kafka_errors.KafkaError:
+                continue  # revoked by a rebalance
+            if end is not None:
+                ends[place] = end
+        return ends
+
     def _due(self) -> dict[Place, int]:
-        """Returns the next offset to deliver; past transaction markers, which are never delivered, if no messages wait
-        here.
-        """
+        """See `GroupReader._due`; past markers only if no messages wait here."""
         due = dict(self._of_group.positions.next) if self._member else {}
         for place in due.keys() - self._ready.places:
             try:

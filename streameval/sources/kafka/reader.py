@@ -136,7 +136,14 @@ class KafkaReader(ABC):
     @abstractmethod
     def caught_up(self, timeout: float) -> frozenset[Place]:
         """Asks the brokers, for up to `timeout` s, for the ends; returns the places where nothing is left to
-        deliver.
+        deliver, now or after the end of a transaction.
+        """
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> Mapping[Place, int]:
+        """As `caught_up` last found: places where all that can be read was delivered, and more follows, behind a
+        transaction that has not ended; with the offset at which that begins.
         """
 
     @abstractmethod

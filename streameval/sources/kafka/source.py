@@ -156,10 +156,14 @@ class KafkaSource(Source):
     def caught_up(self) -> frozenset[Place]:
         """Returns the (topic, partition) at whose end this source is, as the brokers report when they are asked now.
 
-        That is: at some moment after this call began, every message that could be read was delivered. Without an answer
+        That is: at some moment after this call began, every message was delivered, except those of transactions that were
+        aborted; one that goes on (`in_transaction`) may be committed, so a place of it is not at its end. Without an answer
         within a second, nothing counts as caught up. Waits for the answer, so call it only when it matters.
         """
         return self._reader.caught_up(ASK_SECONDS) if self.connected() else frozenset()
+
+    def in_transaction(self) -> Mapping[Place, int]:
+        return self._reader.in_transaction if self.connected() else {}
 
     def lost(self) -> Mapping[Place, int]:
         return self._reader.lost

@@ -35,6 +35,10 @@ class Reader(GroupReader):
     def __init__(self, topics):
         super().__init__(Kafka(group_id="g"), {})
         self.asked, self.read, self.skipped, self.answers = [], [], [], True
+        self.stable, self.fetched = (
+            {},
+            {},
+        )  # ends of what can be read, as brokers tell them; of logs, with the last fetch
         self.watch = SimpleNamespace(known=topics, silence=0.5, ask=lambda timeout: self.watch.known)
         self._join(["i"], Nobody(), committed=False, watch=self.watch, session_ms=45_000)
 
@@ -61,13 +65,17 @@ class Reader(GroupReader):
 
     def _ask_ends(self, places, timeout):
         self.asked.append((frozenset(places), timeout))
-        return {}
+        return {place: self.stable[place] for place in places if place in self.stable}
+
+    def _due(self):
+        return dict(self._of_group.positions.next)
+
+    def _fetched_ends(self, places):
+        return {place: self.fetched[place] for place in places if place in self.fetched}
 
     def partition_counts(self, topics, timeout): ...
     def subscribe(self, topics, owner, *, committed, watch=None): ...
     def poll(self, timeout, max_messages): ...
-    def lag(self): ...
-    def caught_up(self, timeout): ...
     def commit(self, offsets): ...
     def pause(self, places): ...
     def resume(self, places): ...
@@ -129,3 +137,21 @@ def test_all_places_are_asked_for_when_nothing_comes(now):
     reader = Reader(LED)
     reader.assign(I0, I1)
     assert reader.asked[-1] == (frozenset({I0, I1}), 1.0)
+
+
+def test_what_a_transaction_holds_back_is_not_read_to_its_end(now):
+    """It was, and its input counted as idle."""
+    reader = Reader(LED)
+    assert (reader.caught_up(1.0), reader.in_transaction) == (frozenset(), {})
+    reader.assign(I0, I1)  # both begin at 9
+    reader.stable, reader.fetched = {I0: 9, I1: 9}, {I0: 9}
+    assert (reader.caught_up(1.0), reader.in_transaction) == ({I0, I1}, {})
+    reader.fetched = {I0: 9, I1: 12}
+    assert (reader.caught_up(1.0), reader.in_transaction) == ({I0}, {I1: 9})
+    assert reader.lag() == {I0: 0, I1: 3}
+    reader.stable[I1] = 12  # it has ended: its messages are to be read
+    assert (reader.caught_up(1.0), reader.in_transaction) == ({I0}, {})
+    reader._of_group.positions.next[I1] = 12  # or were only markers
+    assert (reader.caught_up(1.0), reader.in_transaction) == ({I0, I1}, {})
+    reader.stable = {}  # nobody answers
+    assert (reader.caught_up(1.0), reader.in_transaction) == (frozenset(), {})
