@@ -292,6 +292,27 @@ def test_members_of_a_group_read_added_partitions_from_their_beginning(real_lab,
     assert arrived.impressions[3] == list(range(5))
 
 
+def test_partitions_added_while_nobody_read_are_read_from_their_beginning_by_a_group_without_offsets(
+    real_lab, impressions, clicks, drain
+):
+    """Its offsets have expired, or it is a new one: the checkpoints know the topics."""
+    lab, keeper = real_lab, Kept()
+    lab.create(lab.impressions, lab.clicks, partitions=1)
+    source = lab.source(settings(lab, start="latest"), keeper=keeper)
+    arrived = drain(source, 0)
+    poll_until([source], arrived, lambda: arrived.offsets().keys() == {(lab.impressions, 0), (lab.clicks, 0)})
+    keeper.keep(arrived)
+    source.close()
+    for topic in (lab.impressions, lab.clicks):
+        grow(lab, topic, 2)
+    for partition in range(2):
+        write(lab, lab.impressions, impressions(100 * partition, 5), partition)
+    write(lab, lab.clicks, clicks(100, 2), 1)
+    arrived = drain(lab.source(settings(lab, start="latest"), keeper=keeper), 12)  # every settings have a new group
+    assert arrived.impressions == {0: [*range(5)], 1: [*range(100, 105)]}
+    assert arrived.clicks == {0: [], 1: [100, 101]}
+
+
 def test_what_comes_between_a_start_and_the_first_event_is_not_lost_by_a_restart(real_lab, impressions, clicks, drain):
     real_lab.create(real_lab.impressions, real_lab.clicks, partitions=1)
     ours, keeper = settings(real_lab, start="latest"), Kept()

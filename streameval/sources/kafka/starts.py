@@ -129,7 +129,7 @@ class Starts:
         origins = {place: Origin(kept[place]) if place in kept else self._waiting.get(place) for place in places}
         unknown = [place for place, origin in origins.items() if origin is None]
         decided = {place: origin for place, origin in origins.items() if origin is not None}
-        return decided | self._of_unknown(unknown, committed, ends, topics)
+        return decided | self._of_unknown(unknown, kept, committed, ends, topics)
 
     def begin(
         self, origins: Mapping[Place, Origin], recreated: Mapping[Place, tuple[str, str]], ends: Ends
@@ -161,14 +161,16 @@ class Starts:
     def _of_unknown(
         self,
         unknown: list[Place],
+        kept: Mapping[Place, int],
         committed: Callable[[list[Place]], Offsets],
         ends: Ends,
         topics: Mapping[str, Topic],
     ) -> dict[Place, Origin]:
         """Returns where places begin that nothing is known about here.
 
-        If the group has offsets only for other partitions of their topic, they were added since: they begin at their
-        beginning, or what was written before this group noticed them would be skipped.
+        If the group, or their owner, has offsets only for other partitions of their topic, they were added since: they
+        begin at their beginning, or what was written before this group noticed them would be skipped. A group forgets its
+        offsets some days after its last member has left, and a new one has none; the owner's checkpoints stay.
         """
         if not unknown:
             return {}
@@ -178,7 +180,8 @@ class Starts:
             last[topic] = max(last.get(topic, 0), partition + 1, count)
         before = {topic: self._counts.setdefault(topic, count) for topic, count in last.items()}
         of_group = committed([(topic, p) for topic, count in last.items() for p in range(count)])
-        read = {topic for topic, _ in of_group}
+        of_owner = {place: offset for place, offset in kept.items() if place not in of_group}
+        read = {topic for topic, _ in (*of_group, *of_owner)}
         at_end = Origin() if self._earliest else Origin(end=ends.now)
         origins, added, new = {}, [], []
         for place in unknown:
@@ -195,7 +198,7 @@ class Starts:
                 new.append(place)
         if not self._earliest:  # so that other members do not mistake theirs for added ones
             begun = [(t, p) for t, count in last.items() if t not in read for p in range(count)]
-            self.to_commit = _begun(begun, frozenset(added), ends)
+            self.to_commit = {**of_owner, **_begun(begun, frozenset(added), ends)}
         for words, some in (("added since, from the beginning", added), ("nothing known, from kafka.start", new)):
             if some:
                 log.info("%s: %s", words, named(some))

@@ -147,6 +147,29 @@ def test_an_added_one_without_a_leader_is_left_to_be_taken_for_added():
     assert one.late(Leaders(), LED) == {I1: 10}
 
 
+@pytest.mark.parametrize("committed", [False, True])
+def test_one_that_was_added_is_told_from_the_offsets_of_checkpoints_where_the_group_has_none(committed, caplog):
+    """Its offsets had expired, or `kafka.group_id` was new: it began at its end."""
+    caplog.set_level("INFO")
+    one = member(Owner({I0: 42, C0: 50}), earliest=False, committed=committed)
+    start(one, Leaders(), LED)
+    assert one.positions.next == {I0: 42, C0: 50, I1: 10, C1: 10}
+    assert one.positions.lost == {}
+    assert "added since, from the beginning: c [1], i [1]" in caplog.messages
+    of_group = one.first_offsets()
+    assert of_group == {I0: 42, C0: 50}
+    later = member(earliest=False, committed=committed)  # another member, with nothing of its own
+    later.assign(frozenset({I1, C1}))
+    start(later, Leaders(), LED, lambda places: of_group)
+    assert later.positions.next == {I1: 10, C1: 10}
+
+
+def test_a_checkpoint_of_one_topic_says_nothing_of_the_other():
+    one = member(Owner({I0: 42, I1: 42}), earliest=False)
+    start(one, Leaders(), LED)
+    assert one.positions.next == {I0: 42, I1: 42, C0: 100, C1: 100}
+
+
 def test_a_leader_that_does_not_answer_is_asked_once():
     """Every question may take ten seconds."""
     topics = {"i": Topic("i", 2, {0: 1, 1: 2}), "c": Topic("c", 2, {0: 1, 1: 2})}
