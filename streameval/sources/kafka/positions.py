@@ -55,13 +55,18 @@ class Positions:
         self.next[run.place] = run.end
         return run
 
-    def go_on(self, place: Place, due: int, low: int, high: int) -> int:
+    def go_on(self, place: Place, due: int, low: int, high: int, *, of_group: bool = False) -> int:
         """Returns where to read if `due` was wanted and Kafka has [low, high): there, or after what it has deleted.
 
         Deleted messages are counted, and logged at error level. Raises SourceError if `due` is beyond the end, because
-        later messages would not be the intended ones.
+        later messages would not be the intended ones. `of_group`: nothing was read here, the group has committed `due`.
         """
         name = f"{place[0]} [{place[1]}]"
+        if due > high and of_group:
+            raise SourceError(
+                f"{name}: the offset {due} that kafka.group_id has committed lies beyond the end of Kafka's log, {high}: it was set to that, or the topic was deleted and recreated since, or Kafka has lost messages; set it to "
+                f"one from {low} to {high} (kafka-consumer-groups.sh --reset-offsets, while nobody reads), or set another kafka.group_id, which begins at kafka.start"
+            )
         if due > high:
             raise SourceError(
                 f"{name}: to be read from offset {due}, but Kafka's log ends at {high}: the topic was deleted and recreated, or Kafka has lost messages that were read already; start over, with an empty store.path and a "

@@ -32,6 +32,7 @@ class Origin:
     offset: int | None = None  # there
     end: int | None = None  # at the end that its log had at this time, in ms
     skipped: int | None = None  # the offset of the group, if reading does not continue there
+    of_group: bool = False  # the offset is the group's
 
 
 Offsets = Mapping[Place, int | Origin]  # of a group
@@ -155,7 +156,7 @@ class Starts:
         if recreated is not None:
             return self._positions.after_recreation(place, *recreated, low, high, self._recreated)
         if origin.offset is not None:
-            return self._positions.go_on(place, origin.offset, low, high)
+            return self._positions.go_on(place, origin.offset, low, high, of_group=origin.of_group)
         return low if origin.end is None else high
 
     def _of_unknown(
@@ -189,7 +190,7 @@ class Starts:
             if isinstance(offset, Origin):
                 origins[place] = at_end if self._earliest else offset
             elif offset is not None:
-                origins[place] = Origin(offset) if self._committed else replace(at_end, skipped=offset)
+                origins[place] = Origin(offset, of_group=True) if self._committed else replace(at_end, skipped=offset)
             elif place[0] in read or place[1] >= before[place[0]]:
                 origins[place] = Origin()
                 added.append(place)

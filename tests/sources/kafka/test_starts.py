@@ -13,6 +13,7 @@ from streameval.sources.kafka.python_offsets import at as python_at
 from streameval.sources.kafka.python_offsets import offsets_of_group
 from streameval.sources.kafka.starts import Origin
 from streameval.sources.kafka.topics import NO_LEADER, Topic
+from streameval.sources.protocol import SourceError
 
 I0, C0, I1, C1 = ("i", 0), ("c", 0), ("i", 1), ("c", 1)
 ALL = frozenset({I0, C0, I1, C1})
@@ -81,6 +82,20 @@ def test_an_offset_of_the_group_needs_no_leader_either():
     one = member(committed=True, earliest=False)
     start(one, Leaders(), LEADERLESS, lambda places: dict.fromkeys(places, 33))
     assert one.positions.next == dict.fromkeys(ALL, 33)
+
+
+def test_an_offset_of_the_group_beyond_the_end_is_named_as_that():
+    """It was set by hand, as a rule; nothing has a store here, which the error told to empty."""
+    one = member(committed=True)
+    with pytest.raises(SourceError) as refused:
+        start(one, Leaders(), LED, lambda places: dict.fromkeys(places, 100) | {I1: 101})
+    assert str(refused.value).startswith(
+        "i [1]: the offset 101 that kafka.group_id has committed lies beyond the end of"
+    )
+    assert "set it to one from 10 to 100 (kafka-consumer-groups.sh --reset-offsets" in str(refused.value)
+    assert "store.path" not in str(refused.value)
+    with pytest.raises(SourceError, match=r"i \[1\]: to be read from offset 101, .* empty store\.path"):
+        start(member(Owner({I1: 101})), Leaders(), LED)
 
 
 def test_what_begins_at_an_end_of_its_log_waits_for_a_leader_and_the_others_do_not(caplog):
