@@ -241,6 +241,11 @@ def test_transactions_deliver_what_was_committed_and_leave_no_lag(real_lab, impr
     assert says_caught_up_at(
         source, {(topic, p) for topic in (real_lab.impressions, real_lab.clicks) for p in range(4)}
     )
+    real_lab.write(
+        real_lab.impressions, impressions(300, 1)
+    )  # kafka-python passes the last marker with what follows it
+    drain(source, 202, arrived)
+    assert source.empty() == {(real_lab.impressions, 0): 103}  # three markers, and what was aborted
 
 
 @pytest.mark.parametrize("outcome", ["commit", "abort"])

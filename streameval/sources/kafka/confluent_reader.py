@@ -210,8 +210,7 @@ class ConfluentReader(GroupReader):
         place = (message.topic(), message.partition())
         if is_end(error):
             if place in member.open:  # past transaction markers, which are never delivered
-                due = member.positions.next
-                due[place] = max(due[place], message.offset())
+                member.positions.reach(place, message.offset())
         elif is_gap(error):
             self._gaps.add(place)
         elif is_fatal(error):  # fenced: another process has our group.instance.id

@@ -55,6 +55,12 @@ class Positions:
         self.next[run.place] = run.end
         return run
 
+    def reach(self, place: Place, end: int) -> None:
+        """Advances to the end of what can be read: no message is left before it."""
+        if (leapt := end - self.next[place]) > 0:
+            self.empty[place] = self.empty.get(place, 0) + leapt
+            self.next[place] = end
+
     def go_on(self, place: Place, due: int, low: int, high: int, *, of_group: bool = False) -> int:
         """Returns where to read if `due` was wanted and Kafka has [low, high): there, or after what it has deleted.
 

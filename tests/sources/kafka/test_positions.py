@@ -33,6 +33,18 @@ def test_an_offset_left_out_by_compaction_is_no_repetition():
     assert positions.empty == {("t", 0): 3 + 5 + 10}
 
 
+def test_offsets_without_a_message_at_the_end_are_counted_once():
+    """They were not, with confluent, where its log was read to its end: a transaction's last marker."""
+    positions = Positions()
+    positions.advance(run(0, 10))
+    positions.reach(("t", 0), 11)
+    positions.reach(("t", 0), 11)
+    positions.reach(("t", 0), 9)
+    assert (positions.next, positions.empty) == ({("t", 0): 11}, {("t", 0): 1})
+    positions.advance(run(12, 1))
+    assert (positions.next, positions.empty) == ({("t", 0): 13}, {("t", 0): 2})
+
+
 def test_a_partition_that_stays_keeps_its_position_and_one_that_leaves_loses_it():
     positions = Positions()
     positions.next = {("t", 0): 5, ("t", 1): 6}
