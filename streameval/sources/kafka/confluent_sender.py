@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 # Options of the reader that the same client_options may contain: a producer warns about each.
 CONSUMER_ONLY = (
     "group.", "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms", "fetch.", "queued.",
-    "isolation.level", "check.crcs",
+    "isolation.level", "check.crcs", "max.partition.fetch.bytes", "coordinator.query.interval.ms", "auto.commit.",
+    "offset.store.", "consume.callback.",
 )  # fmt: skip
 
 _NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
