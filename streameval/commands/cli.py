@@ -302,7 +302,10 @@ def main() -> None:
     start.open_standard_streams()
     start.name_standard_output()
     choose_sort()
-    sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
+    try:
+        sys.path.insert(0, os.getcwd())  # a model's factory may live beside the config
+    except FileNotFoundError:
+        _fail("the current directory has been removed; change to another one")
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)
     except click.exceptions.Abort:

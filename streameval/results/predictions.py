@@ -46,7 +46,8 @@ class PredictionsWriter:
         self._fixed = self._partial.with_suffix(".fixed")
         self._catalog = catalog
         with self._named():
-            self._writer = pq.ParquetWriter(self._partial, _SCHEMA, compression="zstd")
+            self._file = open(self._partial, "wb")  # noqa: SIM115  (PyArrow knows no file names in other encodings than UTF-8)
+            self._writer = pq.ParquetWriter(self._file, _SCHEMA, compression="zstd")
         self._changed: list[tuple[NDArray[np.uint64], NDArray[np.int8]]] = []
 
     def settled(self, rows: Settled) -> None:
@@ -78,6 +79,7 @@ class PredictionsWriter:
         """Puts the finished file in place."""
         with self._named():
             self._writer.close()
+            self._file.close()
             if self._changed:
                 self._rewrite()
             os.replace(self._partial, self._target)
@@ -86,6 +88,8 @@ class PredictionsWriter:
         """Removes the temporary file."""
         with suppress(OSError):  # on a full disk the end of the file cannot be written either
             self._writer.close()
+        with suppress(OSError):
+            self._file.close()
         self._partial.unlink(missing_ok=True)
         self._fixed.unlink(missing_ok=True)
 
@@ -103,7 +107,12 @@ class PredictionsWriter:
         label = np.concatenate([y for _, y in self._changed])[::-1]
         ids, last = np.unique(ids, return_index=True)
         label = label[last]
-        with pq.ParquetFile(self._partial) as old, pq.ParquetWriter(self._fixed, _SCHEMA, compression="zstd") as new:
+        with (
+            open(self._partial, "rb") as partial,
+            open(self._fixed, "wb") as fixed,
+            pq.ParquetFile(partial) as old,
+            pq.ParquetWriter(fixed, _SCHEMA, compression="zstd") as new,
+        ):
             for group in range(old.num_row_groups):
                 table = old.read_row_group(group).cast(_SCHEMA)
                 row_id = hash_strings(table["impression_id"].combine_chunks())

@@ -82,11 +82,11 @@ def write_file(
                 for event in counted():
                     file.write(event.json(with_type=True) + b"\n")
         elif kind == ".parquet":
-            with pq.ParquetWriter(path, _SCHEMA) as parquet:
+            with open(path, "wb") as file, pq.ParquetWriter(file, _SCHEMA) as parquet:
                 for table in _tables(counted()):
                     parquet.write_table(table)
         else:
-            with pyarrow.csv.CSVWriter(path, _SCHEMA) as csv:
+            with open(path, "wb") as file, pyarrow.csv.CSVWriter(file, _SCHEMA) as csv:
                 for table in _tables(counted()):
                     csv.write_table(table)
     except OSError as error:  # a full disk's does not say of which file

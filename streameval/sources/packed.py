@@ -13,6 +13,7 @@ import pyarrow as pa
 from streameval.sources import object_store
 
 PACKED = (".gz", ".zst")
+_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 class CountedFile(io.RawIOBase):
@@ -49,11 +50,14 @@ class CountedFile(io.RawIOBase):
 
 
 def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:
-    """Returns a stream of the file's uncompressed bytes, by the suffix of its name."""
+    """Returns a stream of the file's uncompressed bytes, by the suffix of its name, or by its first bytes: no text begins so."""
+    stored = io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
     suffix = object_store.named(path).suffix
+    if suffix not in PACKED:
+        suffix = _BEGINNINGS.get(stored.peek(4)[:4], "") or _BEGINNINGS.get(stored.peek(2)[:2], "")
     if suffix == ".gz":
-        return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=file))
+        return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=stored))
     if suffix == ".zst":  # Arrow's reader, because zstandard's mistakes a truncated file for a complete one
-        unpacked = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")
+        unpacked = pa.CompressedInputStream(pa.PythonFile(stored, mode="r"), "zstd")
         return io.BufferedReader(unpacked, 1 << 16)
-    return io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
+    return stored

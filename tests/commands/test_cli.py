@@ -22,6 +22,20 @@ def streameval(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_a_current_directory_that_is_gone_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    script = "import os, sys; os.rmdir(os.getcwd()); from streameval.commands.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", script, "config", "--help"], cwd=here, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (
+        1,
+        "streameval: the current directory has been removed; change to another one\n",
+    )
+
+
 @pytest.mark.parametrize("arguments", [(), ("config",), ("notify",)])
 def test_a_list_of_commands_says_what_each_does_to_the_end_of_its_sentence(arguments: tuple[str, ...]) -> None:
     said = CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -248,9 +250,6 @@ def test_a_second_model_under_the_same_ids_goes_to_the_dead_letters_and_makes_la
 def test_failures_are_one_line_and_the_exit_status_says_which_kind(
     arguments: list[str], status: int, says: str
 ) -> None:
-    import subprocess
-    import sys
-
     done = subprocess.run(
         [sys.executable, "-m", "streameval", *arguments], capture_output=True, text=True, timeout=480, check=False
     )
@@ -263,6 +262,19 @@ def test_json_on_the_standard_output_is_the_report(tmp_path: Path) -> None:
     file, report = write(tmp_path / "events.jsonl", make_events(3, 500)), tmp_path / "report.json"
     done = CliRunner().invoke(cli.cli, ["replay", str(file), "--json", "--report", str(report)], catch_exceptions=False)
     assert json.loads(done.stdout) == json.loads(report.read_text())
+
+
+@pytest.mark.slow
+def test_names_outside_of_ascii_are_written_in_any_locale(tmp_path: Path) -> None:
+    log = write(tmp_path / "events.jsonl", make_events(1, 500))
+    names = ["pré.parquet", "pré.json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "streameval", "replay", str(log), "--predictions", names[0], "--report", names[1]],
+        cwd=tmp_path, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd()), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {*names} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")

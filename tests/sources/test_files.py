@@ -242,6 +242,18 @@ def test_every_format_gives_the_same_columns_in_the_same_order(tmp_path: Path, n
     assert {len(b) for b in got.batches[:-1]} <= {max_events}
 
 
+@pytest.mark.parametrize("write", [write_gz, write_zst])
+def test_what_is_compressed_is_unpacked_whatever_its_name(
+    tmp_path: Path, write: Callable[[Path, list[dict]], None]
+) -> None:
+    """Every few bytes were a dead letter."""
+    events = make_events(60)
+    write(tmp_path / "t.jsonl", events)
+    got = Read(tmp_path / "t.jsonl")
+    assert (got.error, got.letters) == ("", [])
+    assert got.ids == [e["impression_id"] for e in events if "pclick" in e]
+
+
 def test_several_files_are_read_one_after_the_other_in_the_given_order(tmp_path: Path) -> None:
     events = make_events(60)
     write_zst(tmp_path / "b.jsonl.zst", events[:30])
