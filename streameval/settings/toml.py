@@ -137,14 +137,15 @@ def _explain(problem: Any) -> str:
         loc.append("kind")
     key = ".".join(map(str, loc))
     message = problem["msg"].removeprefix("Value error, ")
-    if kind == "value_error" and isinstance(problem["input"], dict):
+    if kind == "value_error" and isinstance(problem["input"], dict) and not message.startswith("must "):  # of its keys
         return f"{key}.{message}" if key else message
     if kind == "missing":
         return f"{key}: is required"
     if kind == "union_tag_not_found":
         return f"{key}: is required; must be {kinds.words()}"
     given = problem["input"].get("kind") if kind == "union_tag_invalid" else problem["input"]
-    value = json.dumps(_masked(str(loc[-1]) if loc else "", given), default=str, ensure_ascii=False)
+    given = _masked(str(loc[-1]) if loc else "", given)
+    value = json.dumps(given, default=str, ensure_ascii=False)
     value = value if len(value) <= _SHOWN else value[:_SHOWN] + "..."
     if kind == "extra_forbidden" and loc[0] in _MAY_BE_SECRET:  # an address or a password in place of a file's name
         value = "..."
@@ -155,9 +156,15 @@ def _explain(problem: Any) -> str:
     if kind == "too_long" and key in _TABLES:
         return f"{key}: {problem['ctx']['actual_length']} [[{key}]] tables; at most {problem['ctx']['max_length']} are allowed"
     if kind == "tuple_type" and key not in _TABLES:
-        return f"{key} = {value}: {_LISTS.get(key) or f'must be a list, for example [{value}]'}"
+        return f"{key} = {value}: {_LISTS.get(key) or f'must be a list, for example {_as_list(given)}'}"
     words = _TABLES.get(key) or _WORDS.get(kind) or PATTERNS.get(problem.get("ctx", {}).get("pattern", ""))
     return f"{key} = {value}: {words or message.replace('Input should', 'must', 1)}"
+
+
+def _as_list(given: Any) -> str:
+    """What was given in place of a list, as one: a text by its commas."""
+    parts = [part for one in given.split(",") if (part := one.strip())] if isinstance(given, str) else [given]
+    return json.dumps(parts, default=str, ensure_ascii=False)
 
 
 def _masked(name: str, value: Any) -> Any:

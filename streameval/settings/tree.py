@@ -289,10 +289,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _windows_are_of_panes(self) -> Settings:
-        if self.compare.gauc_window % self.windows.pane:
+        window, pane = self.compare.gauc_window, self.windows.pane
+        if window % pane:
             raise ValueError(
-                f'compare: gauc_window = "{format_duration(self.compare.gauc_window)}": must be a multiple of '
-                f'windows.pane = "{format_duration(self.windows.pane)}"'
+                f'compare.gauc_window = "{format_duration(window)}": must be a multiple of windows.pane = '
+                f'"{format_duration(pane)}", for example "{format_duration(-(-window // pane) * pane)}"'
             )
         return self
 

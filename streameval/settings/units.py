@@ -23,12 +23,14 @@ def parse_duration(value: object) -> int:
     """Milliseconds of "30s", "5m", "24h", "7d", "250ms"; a bare 0 is allowed."""
     if value == 0 and not isinstance(value, bool):
         return 0
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)\s*", value) if isinstance(value, str) else None
     if not match:
         raise ValueError('must be a duration such as "30s", "5m" or "24h"')
     ms = Fraction(match[1]) * _DURATION_UNITS[match[2]]
     if ms > _LONGEST:
         raise ValueError('must be at most "36500d"')
+    if 0 < ms < 1:
+        raise ValueError('must be at least "1ms", or 0')
     return round(ms)
 
 
@@ -45,7 +47,7 @@ def parse_size(value: object) -> int:
     """Bytes of "512MB", "2GiB" or a plain number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _LARGEST:
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if not match or match[2].upper() not in _SIZE_UNITS:
         raise ValueError('must be a size such as "512MB" or "2GiB"')
     size = round(Fraction(match[1]) * _SIZE_UNITS[match[2].upper()])
