@@ -91,10 +91,12 @@ def _wrap() -> None:
 
 def _drop_unnamed(files: Any) -> None:
     """Removes machine code that a kernel's index no longer names, as of the source before a change."""
-    named = set(files._load_index().values())
     index = Path(files._index_path)
-    for file in index.parent.iterdir():
-        if file.name.startswith(f"{index.stem}.") and file.suffix == ".nbc" and file.name not in named:
+    # first these: another process's code that is here by now was named before it was written
+    here = [one for one in index.parent.iterdir() if one.name.startswith(f"{index.stem}.") and one.suffix == ".nbc"]
+    named = set(files._load_index().values())
+    for file in here:
+        if file.name not in named:
             file.unlink(missing_ok=True)
 
 
