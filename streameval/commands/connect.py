@@ -127,6 +127,9 @@ def _disk(store: Store) -> Iterator[Probed]:
     there = path.absolute()  # or the nearest folder above, in which it will be made
     while not there.exists() and there != there.parent:
         there = there.parent
+    if not there.is_dir():
+        yield Probed("fail", about, f"{there} is a file, not a folder", "choose another store.path")
+        return
     try:
         with tempfile.NamedTemporaryFile(dir=there, prefix=".streameval-check-") as probe:
             probe.write(b"streameval")

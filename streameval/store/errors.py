@@ -10,6 +10,12 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+BARS = (
+    PermissionError,
+    NotADirectoryError,
+    FileExistsError,
+)  # errors that `barred` explains: the last two are of a file above
+
 
 class StoreError(RuntimeError):
     """The store cannot be read or written; what was there before is untouched. The message names file, cause and fix."""
@@ -39,14 +45,17 @@ def barred(database: Path) -> str:
 
 def folder_remedy(error: OSError, folder: Path, otherwise: str) -> str:
     """As `remedy`, of an error in a folder that this user should be able to write."""
-    found = _barred_folder(folder) if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else None
+    found = _barred_folder(folder) if isinstance(error, BARS) or error.errno == errno.EROFS else None
     return found or remedy(error, otherwise)
 
 
 def _barred_folder(folder: Path) -> str | None:
     """The same of a folder, or of the one in which it would be created; None when nothing bars this user."""
     absolute = folder.absolute()
-    return _barred(next(place for place in (absolute, *absolute.parents) if os.access(place, os.F_OK)), os.X_OK)
+    place = next(place for place in (absolute, *absolute.parents) if os.access(place, os.F_OK))
+    if not place.is_dir():
+        return f"{place} is a file, not a folder: set store.path to another folder"
+    return _barred(place, os.X_OK)
 
 
 def _barred(place: Path, more: int) -> str | None:

@@ -25,7 +25,7 @@ from typing import Any
 
 from streameval.compare.reading.handling import Handling
 from streameval.compare.reading.notified import Told, Untold
-from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
+from streameval.store.errors import BARS, StoreError, barred, check_writable, warn_if_empty
 from streameval.store.thread import WorkThread
 
 OUTBOX_NAME = "outbox.sqlite"
@@ -352,9 +352,7 @@ class Outbox:
             fix = "check the disk of store.path"
             if "malformed" in str(error) or "not a database" in str(error):
                 fix = "put a good copy in its place, or move it away: what waits in it is not sent then, and sinks get their panes again"
-            elif self._path and (
-                isinstance(error, PermissionError) or "readonly" in str(error) or "unable to open" in str(error)
-            ):
+            elif self._path and (isinstance(error, BARS) or "readonly" in str(error) or "unable to open" in str(error)):
                 fix = barred(self._path)
             raise StoreError(f"{self._path or 'outbox'}: {error}; {fix}") from error
 

@@ -92,6 +92,13 @@ def test_a_disk_that_cannot_be_written_is_said(broker) -> None:
     assert f"let user {os.getuid()} write there" in disk.fix
 
 
+def test_a_store_below_a_file_is_said(broker, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    for path in ("file", "file/x"):
+        *_, disk = connections(settings(broker, store=str(tmp_path / path)))
+        assert (disk.state, disk.text) == ("fail", f"{tmp_path / 'file'} is a file, not a folder")
+
+
 def test_a_disk_that_is_too_small_and_none_at_all_are_warnings(broker, tmp_path) -> None:
     small = settings(broker, store=str(tmp_path))
     huge = small.model_copy(update={"store": small.store.model_copy(update={"max_size": 1 << 62})})

@@ -93,6 +93,16 @@ def test_a_folder_of_checkpoints_that_may_not_be_written_is_named(store: Path, b
     assert f"may not read and write {barred} (of user {os.getuid()}, mode 555): give it to the user" in said
 
 
+@pytest.mark.parametrize("below", ["", "x", "x/y"])
+@pytest.mark.parametrize("make", [history, outbox, lambda folder: Checkpoints(folder, 2)])
+def test_a_folder_below_a_file_is_said_to_be_none(store: Path, make: Callable[[Path], object], below: str) -> None:
+    (store / "file").touch()
+    with pytest.raises(
+        StoreError, match=f"; {store / 'file'} is a file, not a folder: set store.path to another folder$"
+    ):
+        make(store / "file" / below)
+
+
 def test_a_disk_that_is_mounted_read_only_is_said_to_be(store: Path) -> None:
     if subprocess.run(["mount", "-t", "tmpfs", "none", store], check=False, capture_output=True).returncode:
         pytest.skip("needs to mount a disk")

@@ -21,7 +21,7 @@ from streameval.sketches.codec import CodecError
 from streameval.sketches.copies import WEIGHTS
 from streameval.sketches.layout import OVERALL_BITS, SLICE_BITS, Layout, Options
 from streameval.sketches.ranks import Weighting
-from streameval.store.errors import StoreError, barred, check_writable, warn_if_empty
+from streameval.store.errors import BARS, StoreError, barred, check_writable, warn_if_empty
 
 HISTORY_FORMAT = 2  # PRAGMA user_version
 APPLICATION = 0x53457668  # PRAGMA application_id: "SEvh"
@@ -132,7 +132,7 @@ def store_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"{path}: {error}; put a good copy of the file in its place, or move it away") from error
     except OSError as error:
         raise StoreError(
-            f"{path}: {error.strerror or error}; {barred(path) if isinstance(error, PermissionError) else 'check store.path'}"
+            f"{path}: {error.strerror or error}; {barred(path) if isinstance(error, BARS) else 'check store.path'}"
         ) from error
 
 
