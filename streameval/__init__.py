@@ -9,14 +9,11 @@ docs/python.md has the rest. Nothing is loaded before it is used.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streameval.process.kernel_cache import make_cache_safe
-from streameval.process.kernel_place import ensure_place
-from streameval.process.kernels import drop_stale
 
 if TYPE_CHECKING:
     from streameval.face.evaluate import evaluate
@@ -27,9 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = ["Certified", "Evaluation", "Monitor", "ScoreHistogram", "__version__", "evaluate"]
 
-ensure_place(Path(__file__).parent)
-drop_stale(Path(__file__).parent, os.environ.get("NUMBA_CACHE_DIR", ""))
-make_cache_safe()
+make_cache_safe(Path(__file__).parent)
 
 _WHERE = {
     "evaluate": "evaluate",

@@ -308,7 +308,9 @@ def main() -> None:
         _fail("the current directory has been removed; change to another one")
     try:
         cli.main(standalone_mode=False, complete_var=VARIABLE)
-    except click.exceptions.Abort:
+    except click.exceptions.Abort as aborted:  # as click has Ctrl-C, and the end of any file that came too early
+        if isinstance(aborted.__cause__, EOFError):
+            _fail_inside(aborted.__cause__)
         sys.exit(1)
     except click.UsageError as error:
         error.show()
@@ -324,11 +326,15 @@ def main() -> None:
     except Exception as error:
         if _has_a_name(error):
             _fail(str(error))
-        log.debug("full traceback", exc_info=error)
-        _fail(
-            "internal error; please report it. Its message may quote an event, so it is logged only at "
-            f"--log-level debug.\n{logs.trace(error)}"
-        )
+        _fail_inside(error)
+
+
+def _fail_inside(error: Exception) -> NoReturn:
+    log.debug("full traceback", exc_info=error)
+    _fail(
+        "internal error; please report it. Its message may quote an event, so it is logged only at "
+        f"--log-level debug.\n{logs.trace(error)}"
+    )
 
 
 def _fail(message: str) -> NoReturn:

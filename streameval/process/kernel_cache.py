@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,21 +22,30 @@ from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
+from streameval.process.kernel_place import ensure_place
+from streameval.process.kernels import drop_stale
+
 log = logging.getLogger(__name__)
 
 
-def make_cache_safe() -> None:
-    """Begins with the import of Numba, before any kernel is loaded, whoever imports which module of ours first; Numba is not
-    imported before it is needed.
+def make_cache_safe(package: Path) -> None:
+    """Gives the package's kernels a place, from which stale ones are removed, and makes Numba's use of it safe.
+
+    Begins with the import of Numba, before any kernel is loaded, whoever imports which module of ours first; Numba is not
+    imported before it is needed, and commands without kernels need no place for them.
     """
     if "numba" in sys.modules:
+        _prepare(package)
         _wrap()
     else:
-        sys.meta_path.insert(0, _NumbaIsImported())
+        sys.meta_path.insert(0, _NumbaIsImported(package))
 
 
 class _NumbaIsImported:
-    """Wraps the cache as soon as Numba is there."""
+    """Prepares the place just before Numba is imported, which then reads NUMBA_CACHE_DIR, and wraps the cache just after."""
+
+    def __init__(self, package: Path) -> None:
+        self._package = package
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -49,11 +59,17 @@ class _NumbaIsImported:
             run = spec.loader.exec_module
 
             def run_and_wrap(module: ModuleType) -> None:
+                _prepare(self._package)
                 run(module)
                 _wrap()
 
             spec.loader.exec_module = run_and_wrap  # type: ignore[method-assign]
         return spec
+
+
+def _prepare(package: Path) -> None:
+    ensure_place(package)
+    drop_stale(package, os.environ.get("NUMBA_CACHE_DIR", ""))
 
 
 @cache

@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from hashlib import sha1
 from pathlib import Path
 
 
@@ -31,7 +32,11 @@ def _places(package: Path) -> list[Path]:
     """Where Numba stores kernels: the first of these that can be written."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     given = os.environ.get("NUMBA_CACHE_DIR")
-    return [*([Path(given)] if given else []), package / "__pycache__", user / "numba"]
+    return [
+        *([Path(given)] if given and _shared(Path(given), package) else []),
+        package / "__pycache__",
+        user / "numba",
+    ]
 
 
 def _writable(folder: Path) -> bool:
@@ -40,4 +45,13 @@ def _writable(folder: Path) -> bool:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return False
+    return True
+
+
+def _shared(folder: Path, package: Path) -> bool:
+    """Whether Numba's own folders in NUMBA_CACHE_DIR, one for each of the package's, are not those of another user only."""
+    for path in {source.parent for source in package.glob("**/*.py")}:
+        place = folder / f"{path.name}_{sha1(str(path).encode(), usedforsecurity=False).hexdigest()}"
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            return False
     return True

@@ -30,7 +30,7 @@ def parse_duration(value: object) -> int:
     if ms > _LONGEST:
         raise ValueError('must be at most "36500d"')
     if 0 < ms < 1:
-        raise ValueError('must be at least "1ms", or 0')
+        raise ValueError('must be a duration of at least "1ms", or 0')
     return round(ms)
 
 

@@ -11,9 +11,16 @@ from typing import BinaryIO, cast
 import pyarrow as pa
 
 from streameval.sources import object_store
+from streameval.sources.protocol import SourceError
 
 PACKED = (".gz", ".zst")
 _BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+_NO_TEXT = {
+    b"PAR1\x15": 'a Parquet file: name it .parquet, or set files.format = "parquet"',
+    b"ARROW1\x00": 'an Arrow file: name it .arrow, or set files.format = "arrow"',
+    b"PK\x03\x04": "a zip archive: unpack it",
+    b"\xfd7zXZ\x00": "compressed by xz: unpack it",
+}
 
 
 class CountedFile(io.RawIOBase):
@@ -50,14 +57,25 @@ class CountedFile(io.RawIOBase):
 
 
 def unpacked(path: Path, file: BinaryIO) -> io.BufferedIOBase:
-    """Returns a stream of the file's uncompressed bytes, by the suffix of its name, or by its first bytes: no text begins so."""
+    """Returns a stream of a text file's uncompressed bytes, by the suffix of its name, or by its first bytes: no text begins so.
+
+    Raises SourceError for a file that begins as a table does, or as another archive.
+    """
     stored = io.BufferedReader(cast(io.RawIOBase, file), 1 << 20)
     suffix = object_store.named(path).suffix
     if suffix not in PACKED:
-        suffix = _BEGINNINGS.get(stored.peek(4)[:4], "") or _BEGINNINGS.get(stored.peek(2)[:2], "")
+        suffix = _begun(stored.peek(8))
     if suffix == ".gz":
         return cast(io.BufferedIOBase, gzip.GzipFile(fileobj=stored))
     if suffix == ".zst":  # Arrow's reader, because zstandard's mistakes a truncated file for a complete one
         unpacked = pa.CompressedInputStream(pa.PythonFile(stored, mode="r"), "zstd")
         return io.BufferedReader(unpacked, 1 << 16)
     return stored
+
+
+def _begun(head: bytes) -> str:
+    """The suffix that belongs to what a file begins with; "" for text."""
+    for beginning, what in _NO_TEXT.items():
+        if head.startswith(beginning):
+            raise SourceError(f"is no text but {what}")
+    return next((suffix for beginning, suffix in _BEGINNINGS.items() if head.startswith(beginning)), "")

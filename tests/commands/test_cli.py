@@ -36,6 +36,22 @@ def test_a_current_directory_that_is_gone_is_an_error_with_a_fix(tmp_path: Path)
     )
 
 
+def test_the_end_of_a_file_inside_is_an_error_with_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """click has it for the end of the input, and says nothing."""
+
+    def ends(_: object) -> None:
+        raise EOFError("Ran out of input")
+
+    monkeypatch.setattr("streameval.commands.cli._load", ends)
+    monkeypatch.setattr(sys, "argv", ["streameval", "run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "internal error; please report it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [(), ("config",), ("notify",)])
 def test_a_list_of_commands_says_what_each_does_to_the_end_of_its_sentence(arguments: tuple[str, ...]) -> None:
     said = CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -60,6 +61,20 @@ def test_a_folder_that_can_be_written_is_used(nowhere: Path, tmp_path: Path, mon
     monkeypatch.setenv("HOME", str(tmp_path))
     ensure_place(nowhere)
     assert "NUMBA_CACHE_DIR" not in os.environ
+
+
+def test_a_given_folder_in_which_another_user_has_stored_the_same_kernels_is_not_used(
+    nowhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba found no place at all, and the import failed. Here even root can write nothing: it is no folder."""
+    (nowhere / "kernels.py").touch()
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / f"{nowhere.name}_{hashlib.sha1(str(nowhere).encode()).hexdigest()}").touch()  # as Numba names it
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(given))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ensure_place(nowhere)
+    assert Path(os.environ["NUMBA_CACHE_DIR"]).name.startswith("streameval-kernels-")
 
 
 def test_without_any_folder_the_error_names_the_variable(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

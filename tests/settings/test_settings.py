@@ -198,7 +198,7 @@ def test_what_is_no_size_is_refused(text: object) -> None:
         ('[windows]\nsliding = ""', 'windows.sliding = "": must be a list, for example []'),
         ('[join]\nattribution_window.x = 3', 'join.attribution_window = {"x": 3}: must be a duration such as "30s"'),
         ('[join]\nattribution_window = "٥m"', 'join.attribution_window = "٥m": must be a duration such as "30s"'),
-        ('[join]\nmax_future = "0.001ms"', 'join.max_future = "0.001ms": must be at least "1ms", or 0'),
+        ('[join]\nmax_future = "0.001ms"', 'join.max_future = "0.001ms": must be a duration of at least "1ms", or 0'),
         ("[ranking]\nk = 5", "ranking.k = 5: must be a list, for example [5]"),
         ("[auction]\npoints = 5", "auction.points = 5: must be [[auction.points]] tables, each with a name and its reserves"),
         ("[slices]\ndimensions = [1]", "slices.dimensions.0 = 1: must be a string"),

@@ -254,6 +254,20 @@ def test_what_is_compressed_is_unpacked_whatever_its_name(
     assert got.ids == [e["impression_id"] for e in events if "pclick" in e]
 
 
+@pytest.mark.parametrize(
+    ("write", "says"),
+    [(write_parquet, 'name it .parquet, or set files.format = "parquet"'), (write_arrow, "name it .arrow")],
+)
+def test_a_table_that_is_named_as_text_is_an_error_that_says_what_it_is(
+    tmp_path: Path, write: Callable[[Path, list[dict]], None], says: str
+) -> None:
+    write(tmp_path / "t.jsonl", make_events(60))
+    got = Read(tmp_path / "t.jsonl")
+    assert says in got.error
+    assert str(tmp_path / "t.jsonl") in got.error
+    assert not got.letters
+
+
 def test_several_files_are_read_one_after_the_other_in_the_given_order(tmp_path: Path) -> None:
     events = make_events(60)
     write_zst(tmp_path / "b.jsonl.zst", events[:30])

@@ -250,5 +250,8 @@ def test_a_copy_without_its_empty_files_goes_on_after_its_newest_checkpoint(tmp_
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot be created: Not a directory; check store\.path"):
+    with pytest.raises(
+        StoreError,
+        match=r"cannot be created: Not a directory; .*file is a file, not a folder: set store\.path to another folder",
+    ):
         Checkpoints(tmp_path / "file" / "p", 3)

@@ -39,12 +39,14 @@ class LiveHistory:
         past = self._history.series(metric, series, start, end, limit, skip)
         out = {}
         for one in series:
-            line = past.get(one, Line((), False))
+            line, here = past.get(one, Line((), False)), skip.get(one, set())
+            # an hour is a pane where panes are hours
+            written = [p for p in line.points if p.length > self._memory.pane or p.start not in here]
             live = now[one].points if one in now else ()
             since = live[0].start if live else 0
-            coarse = [p for p in line.points if p.length > self._memory.pane and p.start + p.length > since]
+            coarse = [p for p in written if p.length > self._memory.pane and p.start + p.length > since]
             live = tuple(p for p in live if not any(c.start <= p.start < c.start + c.length for c in coarse))
-            points = sorted([*line.points, *live], key=lambda p: p.start)
+            points = sorted([*written, *live], key=lambda p: p.start)
             if points or one in now:
                 out[one] = Line(tuple(points[-limit:]), len(points) > limit or line.truncated)
         return out

@@ -276,7 +276,7 @@ def test_a_reader_without_a_file_says_who_makes_it(path, form) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path, form, keep) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match=r"history.sqlite: .*check store.path"):
+    with pytest.raises(StoreError, match=r"history.sqlite: .*file is a file, not a folder"):
         HistoryWriter(tmp_path / "file" / "history.sqlite", form, keep)
 
 
