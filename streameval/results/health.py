@@ -95,6 +95,9 @@ class HealthJudge:
             early = sum(part.count("early_clicks") for part in parts)
             if early:
                 reason += f"; {early} are dated before their impression by more than join.allowed_lateness: do the clocks agree?"
+            forgotten = sum(part.count("forgotten_early") for part in parts)
+            if forgotten:
+                reason += f"; {forgotten} impressions were forgotten before their clicks could come, at join.max_pending in memory: raise it"
             if source.refused >= join_panes.MIN_CLICKS:
                 reason += f"; {source.refused} events were rejected, which may include their impressions: see the dead letters"
         elif now is not None and not never:

@@ -148,3 +148,21 @@ def test_an_impression_without_a_pclick_is_no_click() -> None:
     whole, some = (streameval.evaluate(table, clicks=clicks).report()["events"] for table in (shown, lacking))
     assert (some["impressions"], some["clicks"]) == (whole["impressions"] - 1, whole["clicks"])
     assert some["invalid"] == {**whole["invalid"], "missing_field": 1}
+
+
+def test_clicks_that_found_no_impression_for_want_of_room_are_told_with_the_setting() -> None:
+    """It said only that they matched none, as where their keys are wrong."""
+    monitor = streameval.Monitor(attribution_window="5m", settings={"join": {"max_pending": 1000}})
+    n = 20_000
+    ts = START + 50 * np.arange(n)
+    names = np.char.add("i", np.arange(n).astype(str))
+    for k in range(4, n // 1000):  # each click comes 200 s after its impression
+        now, then = (slice(j * 1000, j * 1000 + 1000) for j in (k, k - 4))
+        shown = {"impression_id": names[now], "ts": ts[now], "user_id": names[now], "pclick": np.full(1000, 0.1)}
+        monitor.update(shown, {"impression_id": names[then][::10], "ts": ts[now][::10]})
+    monitor.finish()
+    snapshot = monitor.snapshot()
+    assert snapshot.report()["events"]["forgotten_early"] > 10_000
+    assert "impressions were forgotten before their clicks could come, at join.max_pending in memory: raise it" in str(
+        snapshot
+    )
