@@ -100,7 +100,7 @@ def _column(name: Any, values: Any) -> pa.ChunkedArray:
         values = np.asarray(values).astype(dtype.newbyteorder("="))
     try:
         return pa.table({name: values}).column(0)
-    except (pa.ArrowException, NotImplementedError) as error:
+    except (pa.ArrowException, NotImplementedError) as error:  # PyArrow's, of types for which it has no array
         kind = type(values).__name__ if dtype is None else str(dtype)
         raise ValueError(f"column {name!r} ({kind}) cannot be read: {error}") from None
 

@@ -9,14 +9,13 @@ index and the code, if code of an older index has that number. Names of our own 
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,20 +49,18 @@ class _NumbaIsImported:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As of any finder; None: others find it."""
-        if name != "numba":
+        """As of any finder; None: others find it. It may be asked by those who only look whether Numba is there."""
+        spec = PathFinder.find_spec(name, path, target) if name == "numba" else None
+        if spec is None or spec.loader is None:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            run = spec.loader.exec_module
+        run = spec.loader.exec_module
 
-            def run_and_wrap(module: ModuleType) -> None:
-                _prepare(self._package)
-                run(module)
-                _wrap()
+        def run_and_wrap(module: ModuleType) -> None:
+            _prepare(self._package)
+            run(module)
+            _wrap()
 
-            spec.loader.exec_module = run_and_wrap  # type: ignore[method-assign]
+        spec.loader.exec_module = run_and_wrap  # type: ignore[method-assign]  # of the loader of this one import
         return spec
 
 

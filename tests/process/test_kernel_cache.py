@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 _KERNELS = """
-import streameval, numba
+import importlib.util, streameval
+importlib.util.find_spec("numba")  # as libraries that only look whether it is there
+import numba
 
 @numba.njit(cache=True)
 def kernel(of):

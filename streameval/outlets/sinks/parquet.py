@@ -118,7 +118,7 @@ def _file_system(address: str) -> tuple[Any, str]:
     try:
         found: tuple[Any, str] = pafs.FileSystem.from_uri(address)
         return found
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # the latter of schemes that it does not know
         why = error
     if isinstance(why, pa.ArrowInvalid) and address.startswith(
         "s3://"
