@@ -10,11 +10,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-BARS = (
-    PermissionError,
-    NotADirectoryError,
-    FileExistsError,
-)  # errors that `barred` explains: the last two are of a file above
+# errors that `barred` explains; the last two are of a file where a folder should be
+BARS = (PermissionError, NotADirectoryError, FileExistsError)
 
 
 class StoreError(RuntimeError):
