@@ -8,7 +8,9 @@ import threading
 import time
 
 import pytest
+from confluent_kafka import Consumer
 
+from streameval.sources.kafka import confluent_reader
 from streameval.sources.kafka.clients import open_describer, open_reader
 
 pytestmark = pytest.mark.kafka
@@ -92,6 +94,36 @@ def test_a_group_without_members_is_joined_before_anything_is_read(real_lab, imp
         assert time.monotonic() < deadline
         time.sleep(0.1)
     describer.close()
+
+
+def test_partitions_that_come_while_a_client_is_closed_are_no_error(laboratory, real_kafka, monkeypatch):
+    """The client left the group at `assign`, and what was asked of the group after that was a traceback."""
+
+    class Slow(Consumer):
+        def assign(self, places):
+            super().assign(places)
+            given.append(places)
+            time.sleep(0.5)  # enough for the client's thread to leave
+
+    given, raised = [], []
+    lab = laboratory(real_kafka, "confluent")
+    lab.create(lab.impressions, lab.clicks)
+    settings = lab.settings()
+    describer = open_describer(settings)
+    assert describer.describe([lab.impressions, lab.clicks]) is not None
+    monkeypatch.setattr(confluent_reader, "Consumer", Slow)
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    source = lab.source(settings)
+    deadline = time.monotonic() + PATIENCE
+    source.poll(0.0)
+    while not any(member.places for member in describer.members(settings.group_id)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    time.sleep(0.5)  # until the client has its places, too: but nobody asks it for them
+    source.close()
+    describer.close()
+    assert given
+    assert not raised
 
 
 def test_members_of_a_group_share_the_partitions_and_repeat_nothing(real_lab, impressions, clicks, drain, caplog):

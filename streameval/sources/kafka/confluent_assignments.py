@@ -77,10 +77,13 @@ class Assignments:
         if self.incremental:
             consumer.incremental_assign([])  # accepted, but nothing is read before `read` says from where; so below
             self._granted |= places
-            self._member().assign(self._whole())
+            if not self._closed:
+                self._member().assign(self._whole())
         else:
+            current = generation(consumer)  # first: a client that is being closed may leave at `assign`
             consumer.assign([])
-            self._member().assign(places, generation(consumer))
+            if not self._closed:
+                self._member().assign(places, current)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._release(consumer, partitions, Member.revoke)
