@@ -185,8 +185,13 @@ class Compiling(events.Listener):  # type: ignore[misc]  # Numba has no types
 
     def _start(self, helpers: int) -> None:
         for number in range(helpers):
+            helper = threading.Thread(target=self._help, name=f"compiling-{number}", daemon=True)
+            try:
+                helper.start()
+            except RuntimeError as error:  # a limit of threads: this process compiles alone
+                log.debug("no thread for a helper: %s", error)
+                return
             self._helping += 1
-            threading.Thread(target=self._help, name=f"compiling-{number}", daemon=True).start()
 
     def _count(self, helped: int = 0) -> None:
         with self._lock:

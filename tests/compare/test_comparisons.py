@@ -171,6 +171,7 @@ def test_a_verdict_outlives_the_sums_that_it_rests_on(tmp_path: Path) -> None:
     assert not gone.findings
     assert [m.metric for m in gone.metrics[:2]] == ["log_loss", "auc"]  # no window of GAUC was over at the last look
     assert 0.9 * kept.impressions < gone.impressions <= kept.impressions
+    assert 0.9 * kept.blocks < gone.blocks <= kept.blocks  # they were 0
     for before, after in list(zip(kept.metrics, gone.metrics, strict=True))[:2]:
         assert after.difference == pytest.approx(before.difference, abs=before.stderr)
         assert (after.verdict, after.log_e_worse, after.p_worse) == (before.verdict, before.log_e_worse, before.p_worse)

@@ -70,6 +70,20 @@ def test_a_helper_compiles_from_the_far_end_what_this_process_then_finds(tmp_pat
     assert run(tmp_path, 1) == "2 ['made:first'] 3 compiling kernel 3 of 3, once on a machine"
 
 
+def test_where_no_thread_may_start_this_process_compiles_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `ulimit -u`: it was an internal error."""
+
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading, "Thread", Refused)
+    over: list[bool] = []
+    with Compiling([], later=[("made:first", ())], helpers=1) as compiling:
+        compiling.go_on(lambda: over.append(True))
+    assert over == [True]
+
+
 @pytest.mark.slow
 def test_where_everything_is_compiled_nobody_is_asked(tmp_path: Path) -> None:
     assert run(tmp_path, 0).startswith("0 ['made:first', 'made:second'] 2")

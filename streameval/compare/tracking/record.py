@@ -30,6 +30,7 @@ class LastLook(NamedTuple):
 
     impressions: int
     clicks: int
+    blocks: int  # of users; 0 in checkpoints from before they were recorded
     differences: dict[str, tuple[float, float, float]]  # by metric, as in `Record.draw`
 
 
@@ -43,6 +44,7 @@ class Record:
         self.withheld: str | None = None  # why verdicts are withheld
         self._looks: list[_Look] = []
         self._drawn = 0  # impressions at the last look that was recorded
+        self._blocks = 0  # of users with impressions, at the same look
 
     def withhold(self, at: int, withheld: str | None, verdict: Verdict) -> None:
         """Records at every look whether the labels are reliable."""
@@ -91,9 +93,12 @@ class Record:
         differences: Mapping[str, tuple[float, float, float]],
         log_e: Mapping[str, float],
         overall: float,
+        blocks: int = 0,
     ) -> None:
-        """Records a look. `differences`: difference, lower, upper by metric; `log_e`: of each metric, and `overall`."""
-        self._drawn = impressions
+        """Records a look. `differences`: difference, lower, upper by metric; `log_e`: of each metric, and `overall`;
+        `blocks`: of users, kept of the last look only.
+        """
+        self._drawn, self._blocks = impressions, blocks
         metrics = tuple((*differences.get(name, UNKNOWN), log_e[name]) for name in self._metrics)
         self._looks.append(_Look(at, impressions, clicks, overall, metrics))
         if len(self._looks) > MOST_LOOKS:
@@ -120,7 +125,7 @@ class Record:
             return None
         look = self._looks[-1]
         differences = {name: look.metrics[i][:3] for i, name in enumerate(self._metrics)}
-        return LastLook(look.impressions, look.clicks, differences)
+        return LastLook(look.impressions, look.clicks, self._blocks, differences)
 
     def state(self) -> dict[str, Any]:
         """Returns everything, as plain values."""
@@ -130,6 +135,7 @@ class Record:
             ],
             "withheld": self.withheld,
             "drawn": self._drawn,
+            "blocks": self._blocks,
             "looks": [
                 [look.at, look.impressions, look.clicks, look.log_e, *map(list, look.metrics)] for look in self._looks
             ],
@@ -140,7 +146,7 @@ class Record:
         """Restores what `state` returned."""
         out = cls(metrics)
         out.changes = [VerdictChange(**change) for change in state["changes"]]
-        out.withheld, out._drawn = state["withheld"], state["drawn"]
+        out.withheld, out._drawn, out._blocks = state["withheld"], state["drawn"], state.get("blocks", 0)
         out._looks = [
             _Look(at, n, clicks, log_e, tuple((_real(m[0]), _real(m[1]), _real(m[2]), _real(m[3])) for m in metrics))
             for at, n, clicks, log_e, *metrics in state["looks"]

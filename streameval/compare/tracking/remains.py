@@ -26,6 +26,7 @@ def remains(reading: Comparison, last: LastLook | None, min_clicks: int) -> Comp
         reading,
         impressions=last.impressions,
         clicks=last.clicks,
+        blocks=last.blocks,
         metrics=tuple(metrics),
         reason=why,
         floors_met=last.clicks >= min_clicks,

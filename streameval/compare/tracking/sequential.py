@@ -210,7 +210,8 @@ class SequentialTracked(Tracked):
         self._now = self._estimate_now(statistics)
         found = self._log_e()[0]
         log_e = {name: found[column(self.rule, name)] for name in self._metrics_of_looks()}
-        self._record.draw(at, impressions, int(clicks[0, 0]), self._differences(statistics), log_e, worse[OVERALL])
+        differences, blocks = self._differences(statistics), self._sums.blocks()
+        self._record.draw(at, impressions, int(clicks[0, 0]), differences, log_e, worse[OVERALL], blocks)
 
     # -- what it shows -------------------------------------------------------------------------------------------
 
