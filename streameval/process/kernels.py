@@ -9,7 +9,9 @@ when it was compiled.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 _IMPORTED = re.compile(r"^(?:from|import) ([\w.]+)(?: import ([\w, ]+))?", re.MULTILINE)
@@ -24,12 +26,13 @@ def drop_stale(package: Path, elsewhere: str = "") -> None:
     """
     changed = {source: source.stat().st_mtime for source in package.glob("**/*.py")}
     newest, newest_of = max(changed.values(), default=0.0), dict[Path, float]()
+    imported = cache(lambda source: _imported(source, package))
     for index in package.glob("**/__pycache__/*.nbi"):
         source = index.parent.parent / f"{index.name.split('.', 1)[0]}.py"
         with suppress(OSError):
             made = index.stat().st_mtime
             if source in changed and newest > made and source not in newest_of:
-                newest_of[source] = max(changed[of] for of in _made_of(source, package))
+                newest_of[source] = max(changed[of] for of in _made_of(source, imported))
             if source not in changed or newest_of.get(source, 0.0) > made:
                 index.unlink()
     if elsewhere:
@@ -40,19 +43,27 @@ def drop_stale(package: Path, elsewhere: str = "") -> None:
                         index.unlink()
 
 
-def _made_of(source: Path, package: Path) -> set[Path]:
-    """The modules of a package that a module's kernels may have something of: itself, what it imports, and what those of them import
-    that have kernels.
+def _made_of(source: Path, imported: Callable[[Path], set[Path]]) -> set[Path]:
+    """The modules that a module's kernels may have something of: itself, what it imports, and what those of them import that have
+    kernels.
     """
     found, waiting = {source}, [source]
     while waiting:
-        text = waiting.pop().read_text()
-        if "numba" not in text:
-            continue
-        for module, names in _IMPORTED.findall(text):
-            for name in (module, *(f"{module}.{one.strip()}" for one in names.split(",") if one.strip())):
-                one = package.parent / f"{name.replace('.', '/')}.py"
-                if one not in found and one.is_relative_to(package) and one.exists():
-                    found.add(one)
-                    waiting.append(one)
+        new = imported(waiting.pop()) - found
+        found |= new
+        waiting += new
     return found
+
+
+def _imported(source: Path, package: Path) -> set[Path]:
+    """The modules of a package that a module with kernels imports; none, if it has no kernels."""
+    text = source.read_text()
+    if "numba" not in text:
+        return set()
+    out = set()
+    for module, names in _IMPORTED.findall(text):
+        for name in (module, *(f"{module}.{one.strip()}" for one in names.split(",") if one.strip())):
+            one = package.parent / f"{name.replace('.', '/')}.py"
+            if one.is_relative_to(package) and one.exists():
+                out.add(one)
+    return out
