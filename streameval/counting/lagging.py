@@ -17,8 +17,11 @@ from streameval.counting.late_by_version import NONE_SHOWN, ByHour, Share, total
 from streameval.events.batch import Series
 from streameval.events.durations import HOUR
 
-_UNUSUAL = 0.2  # see `late_labels`
+# of a version's events, more than usual, that come late. Clicks: as the default margin of calibration, which a smaller share
+# cannot reach by itself; impressions: see `late_labels`
+_UNUSUAL_CLICKS, _UNUSUAL = 0.1, 0.2
 _FEWEST = 10  # late events of a version: with fewer it is not known to lag
+_FEW = 3  # late events of an hour: with fewer it is not known to be one in which a version lags that does on the whole
 _SURE = 3.0  # standard deviations of their number
 
 
@@ -29,7 +32,7 @@ def lagging_by_impressions(impressions: Mapping[Series, ByHour], now: int) -> di
     """
     found = {}
     for one, others in _compared(impressions):
-        lags, on_the_whole = _lags(impressions[one], others)
+        lags, on_the_whole = _lags(impressions[one], others, _UNUSUAL)
         lags = [hour for hour in lags if on_the_whole or now < _done(hour, impressions[one][hour])]
         if lags:
             found[one] = total(impressions[one][hour] for hour in lags)
@@ -45,7 +48,7 @@ def lagging_by_clicks(
     """
     found = {}
     for one, others in _compared(clicks):
-        mine, (lags, _) = clicks[one], _lags(clicks[one], others)
+        mine, (lags, _) = clicks[one], _lags(clicks[one], others, _UNUSUAL_CLICKS)
         if lags:
             late = {hour for hour in lags if now < _done(hour, mine[hour])}
             shown = [row for other, row in impressions.items() if other.model == one.model and other != one]
@@ -64,16 +67,19 @@ def _compared(hours: Mapping[Series, ByHour]) -> Iterable[tuple[Series, Sequence
             yield one, others
 
 
-def _lags(mine: ByHour, others: Sequence[ByHour]) -> tuple[list[int], bool]:
-    """The hours in which a version lags, in order; and whether it does in all of its hours together."""
-    if all(share.late <= _UNUSUAL * share.events for share in mine.values()) or total(mine.values()).late < _FEWEST:
+def _lags(mine: ByHour, others: Sequence[ByHour], unusual: float) -> tuple[list[int], bool]:
+    """The hours in which a version lags, in order; and whether it does in all of its hours together. `unusual`: the share
+    of its events, more than usual, with which it does.
+    """
+    if all(share.late <= unusual * share.events for share in mine.values()) or total(mine.values()).late < _FEWEST:
         return [], False
     usual = {hour: _usual(others, hour, share.first) for hour, share in mine.items()}
-    whole = _exceed((mine[hour], usual[hour]) for hour in mine)
+    whole = _exceed(((mine[hour], usual[hour]) for hour in mine), unusual)
     found = [
         hour
         for hour, share in mine.items()
-        if _exceed([(share, usual[hour])]) or (whole and share.late > (_UNUSUAL + usual[hour]) * share.events)
+        if _exceed([(share, usual[hour])], unusual)
+        or (whole and share.late >= _FEW and share.late > (unusual + usual[hour]) * share.events)
     ]
     return sorted(found), whole
 
@@ -103,7 +109,8 @@ def _is_still_late(
     if then and now is not None:
         expected *= now / then
     in_time = total(clicks.get(hour, NONE_SHOWN) for hour in over)
-    return expected >= _FEWEST and in_time.events - in_time.late < (1.0 - _UNUSUAL) * expected
+    enough = max((1.0 - _UNUSUAL) * expected, (1.0 - _UNUSUAL_CLICKS) * expected - sqrt(expected))
+    return expected >= _FEWEST and in_time.events - in_time.late < enough
 
 
 def _rate(
@@ -124,12 +131,12 @@ def _last_run(lags: Sequence[int]) -> set[int]:
     return set(range(first, lags[-1] + 1))
 
 
-def _exceed(hours: Iterable[tuple[Share, float]]) -> bool:
+def _exceed(hours: Iterable[tuple[Share, float]], unusual: float) -> bool:
     """Whether many more are late than the usual share of each hour."""
     late, most, variance = 0, 0.0, 0.0
     for share, usual in hours:
         late += share.late
-        most += (_UNUSUAL + usual) * share.events
+        most += (unusual + usual) * share.events
         variance += usual * (1.0 - usual) * share.events
     return late >= _FEWEST and late > most + _SURE * sqrt(variance)
 

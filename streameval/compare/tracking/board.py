@@ -115,7 +115,7 @@ class Board:
             for segment, rows in gauc:
                 self._rows.add_gauc(tracked, segment, rows)
             why = withheld or behind.get(tracked.baseline) or behind.get(tracked.candidate)
-            if runs and why is None and tracked.is_due():
+            if runs and why is None and tracked.is_due(at):
                 self._rows.hold(tracked, placing, self.looked * self._pane)
             if runs:
                 tracked.look(at, why)

@@ -69,6 +69,7 @@ class SequentialTracked(Tracked):
         self._now: Estimate | None = None  # the current value of what decided the verdict, as of the last look taken
         self._strict = StrictMode(rule)
         self._seen = 0  # impressions at the last look
+        self._evaluated = start  # ms, event time of the last look
         self._path: tuple[list[float], list[float]] | None = None  # log e by metric and overall, worse and not worse
         self._reading: Comparison | None = None  # cached until something changes
 
@@ -166,9 +167,13 @@ class SequentialTracked(Tracked):
             if self.verdict != was:
                 self._decision = self._now = None
 
-    def is_due(self) -> bool:
-        """See `Tracked`."""
-        return not self.learning and abs(self._sums.impressions() - self._seen) > self._seen // GROWTH
+    def is_due(self, at: int) -> bool:
+        """See `Tracked`: also once the minimum duration is over, if one version has stopped serving before."""
+        if self.learning:
+            return False
+        seen, duration = self._seen, self.rule.min_duration
+        waited = seen > 0 and self._evaluated - self.start < duration <= at - self.start
+        return waited or abs(self._sums.impressions() - seen) > seen // GROWTH
 
     def start_over(self, start: int, segment: int, why: str) -> None:
         """See `Tracked`."""
@@ -179,15 +184,16 @@ class SequentialTracked(Tracked):
         self._empty(windows=True)
         self._decision = self._now = self._path = self._reading = None
         self._strict.margin = None
-        self._seen = 0
+        self._seen, self._evaluated = 0, start
 
     def look(self, at: int, withheld: str | None) -> None:
         """See `Tracked`."""
         self._record.withhold(at, withheld, self.verdict)
         self.looked, self._reading = at, None
-        if withheld is not None or not self.is_due():
+        if withheld is not None or not self.is_due(at):
             return
         self._seen = impressions = self._sums.impressions()
+        self._evaluated = at
         if unresolved(*self._sums.totals()):
             return
         statistics = self._statistics()
@@ -229,6 +235,7 @@ class SequentialTracked(Tracked):
         return super().state() | {
             "starts": list(self._starts),
             "seen": self._seen,
+            "evaluated": self._evaluated,
             "path": None if self._path is None else [list(part) for part in self._path],
             "record": self._record.state(),
             "evidence": self.evidence.state(),
@@ -253,6 +260,7 @@ class SequentialTracked(Tracked):
         self.learning = state.get("learning", False)
         self._now = None if state.get("now") is None else Estimate(**state["now"])
         self._seen = state["seen"]
+        self._evaluated = state.get("evaluated", self.start)  # older checkpoints: a look too many does no harm
         self._path = None if state["path"] is None else (list(state["path"][0]), list(state["path"][1]))
 
     def forget_sums(self) -> None:

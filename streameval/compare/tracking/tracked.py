@@ -131,8 +131,8 @@ class Tracked(ABC):
         """Returns the rows, out of many, that this comparison needs."""
         return rows
 
-    def is_due(self) -> bool:
-        """Whether impressions have grown enough for another look."""
+    def is_due(self, at: int) -> bool:
+        """Whether there is enough new evidence for another look, at `at` in ms."""
         return False
 
     def lapsed(self, at: int, least: int) -> bool:
