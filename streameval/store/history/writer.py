@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 _REFRESH_SECONDS = 0.5  # of one call: a tenth of the time between two writes
 _FOLDS = 64  # parts that one call of `fold` makes at most: `write` waits for it
 _SHARE = 0.85  # of max_size for the database; the journal beside it, and pages on the move, get the rest
+_MOVED = 2048  # pages given back at a time
 _CUT = 0.95  # of that share is left after a deletion, so that not every write deletes
 
 _KEY = "level = ? AND start = ? AND partition = ?"
@@ -280,8 +281,8 @@ class HistoryWriter:
                 if gone:
                     log.warning("history: the %d oldest parts deleted, to stay within store.max_size", gone)
             with self._connected() as db:
-                if not fits:
-                    db.execute("PRAGMA incremental_vacuum").fetchall()
+                while not fits and pragma(db, "freelist_count"):  # in steps, for moved pages pass through the journal
+                    db.executescript(f"PRAGMA incremental_vacuum({_MOVED})")  # `execute` ends it after the first page
                     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
                 # as long as one question follows another the journal cannot start over by itself: wait for a gap
                 if self._journal_bytes() > 2 * self._journal:

@@ -222,6 +222,21 @@ def test_the_journal_does_not_grow_while_one_question_follows_another(path, form
     writer.close()
 
 
+def test_a_size_lowered_over_a_restart_gives_the_room_back(path, form, keep, pane) -> None:
+    """SQLite's module gave one page back at a time: old parts were deleted, and the disk was as full as before."""
+    writer = HistoryWriter(path, form, keep)
+    writer.write(0, 1, [pane(minute, n=300) for minute in range(120)])
+    writer.close()
+    before = path.stat().st_size
+    most = before // 4
+    writer = HistoryWriter(path, form, replace(keep, max_size=most))
+    writer.write(0, 1, [pane(120, n=300)])
+    assert writer.nbytes <= most
+    writer.close()
+    assert path.stat().st_size <= most
+    assert query(path, f"SELECT (max(start) - {START}) / 60000 FROM parts") == [(120,)]
+
+
 def test_a_size_too_small_for_anything_keeps_nothing_and_does_not_hang(path, form, keep, pane) -> None:
     writer = HistoryWriter(path, form, replace(keep, max_size=1))
     writer.write(0, 1, [pane(0), pane(1)])
