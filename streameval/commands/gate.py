@@ -55,7 +55,8 @@ def wait(
             answer = monitor.verdict(asked, candidate)
             watch(answer)
             state, line = _state(answer), _line(answer)
-            if state != last and answer.get("deploy", "") is None:
+            unseen = answer.get("deploy", "") is None or answer.get("reason") == "no_traffic_yet"
+            if state != last and unseen:
                 line = _unseen(asked, candidate, monitor.versions(asked)) or line
         except MonitorError as failed:
             if not failed.passing:

@@ -184,6 +184,16 @@ def test_a_version_that_nobody_has_seen_is_said_at_once_with_those_that_were(sta
     assert first == "default has no version v2x yet; versions seen: v1, v2, v10; waiting for it"
 
 
+def test_a_version_that_was_announced_and_has_no_traffic_is_said_to_have_none(stage) -> None:
+    awaited = deploy(3, "v2-rc1", noticed=None, announced=True)
+    stage.publish(results=serving(("default", "v1"), ("default", "v2")), deploys=(deploy(version="v2"), awaited))
+    code, output = run(
+        "gate", "--candidate", "v2-rc1", "--model", "default", "--within", "0s", "--url", stage.handle.url
+    )
+    assert code == UNDECIDED
+    assert output.startswith("default has no version v2-rc1 yet; versions seen: v1, v2; waiting for it\n")
+
+
 def test_a_version_that_has_been_seen_but_has_no_deploy_yet_is_no_typo(stage) -> None:
     stage.publish(results=serving(("default", "v2")), deploys=())
     code, output = gate(stage)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from streameval.compare.reading.reading import SETUPS, VERDICTS, Comparison, Deploy
+from streameval.events.durations import HOUR
+
+AWAITED = HOUR  # ms of event time for which an announced version stands for its model before its traffic has come
 
 
 def newest_first(deploys: Iterable[Deploy]) -> list[Deploy]:
@@ -49,6 +52,11 @@ def best(comparisons: Iterable[Comparison]) -> Comparison | None:
     return min(comparisons, key=_rank, default=None)
 
 
+def _is_worse_live(comparison: Comparison) -> bool:
+    role = comparison.roles[1]
+    return comparison.verdict == "worse" and role is not None and role.name == "live"
+
+
 def _rank(c: Comparison) -> tuple[bool, bool, int, int, int]:
     thin = not c.floors_met and c.verdict == "undecided"
     behind = c.setup == "before_after" or (c.verdict != "worse" and _is_over(c))
@@ -61,15 +69,22 @@ def deploy_and_comparison(
     """Returns the newest deploy of a model (of the version `candidate`, if given) and its best comparison.
 
     Without `candidate`, versions that only score in shadow and online models do not count as long as there is another
-    deploy. A deploy without comparisons yet gets None: an older deploy's verdict says nothing about it. A comparison
-    whose deploy is no longer on record counts only when no deploy is on record.
+    deploy. A deploy without comparisons yet gets None: an older deploy's verdict says nothing about it. But one that was
+    announced, and has no traffic, does not hide that the version which serves is worse, and after `AWAITED` nothing else
+    either. A comparison whose deploy is no longer on record counts only when no deploy is on record.
     """
     mine = [c for c in comparisons if c.candidate.model == model and candidate in (None, c.candidate.version)]
     known = newest_first(d for d in deploys if d.model == model and candidate in (None, d.version))
     if candidate is None:
         known.sort(key=lambda d: d.kind == "shadow")
+    of = {deploy.id: best(c for c in comparisons if c.deploy == deploy.id) for deploy in known}
     for deploy in known:
-        return deploy, best(c for c in comparisons if c.deploy == deploy.id)
+        serving = next((d for d in known if d.noticed is not None and d.kind != "shadow"), None)
+        if candidate is None and deploy.noticed is None and serving is not None:
+            found = of[serving.id]
+            if found is not None and (_is_worse_live(found) or (found.looked or 0) > deploy.at + AWAITED):
+                return serving, found
+        return deploy, of[deploy.id]
     newest = max(mine, key=lambda c: c.start, default=None)
     return None, newest and best(c for c in mine if c.deploy == newest.deploy)
 
@@ -82,11 +97,7 @@ def worse_live(
 
     A version has one, the best of its newest deploy. Those that current data support come first, then the latest decision.
     """
-    names = dict.fromkeys(
-        (c.candidate.model, c.candidate.version)
-        for c in comparisons
-        if c.verdict == "worse" and c.roles[1] is not None and c.roles[1].name == "live"
-    )
+    names = dict.fromkeys((c.candidate.model, c.candidate.version) for c in comparisons if _is_worse_live(c))
     found: dict[str, list[Comparison]] = {}
     for model, version in names:
         chosen = deploy_and_comparison(deploys, comparisons, model, version)[1]

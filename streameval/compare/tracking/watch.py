@@ -86,7 +86,10 @@ class Watch:
     def announced(self, model: str, version: str, at: int, note: str, link: str) -> Deploy:
         """Returns the deploy that CI/CD announced; its traffic may be yet to come."""
         replaces = self.champion(model)
-        deploy = self._deploy(model, version, None if replaces == version else replaces, at, "deploy", None)
+        known = self._models[model].versions.get(version) if model in self._models else None
+        back = known is not None and known.before and replaces != version
+        kind: Literal["deploy", "rollback"] = "rollback" if back else "deploy"
+        deploy = self._deploy(model, version, None if replaces == version else replaces, at, kind, None)
         return Deploy(**{**_fields(deploy), "announced": True, "note": note, "link": link})
 
     def champion(self, model: str) -> str | None:

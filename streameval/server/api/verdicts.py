@@ -32,6 +32,8 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
     doubt = _doubt(snapshot)
     if c is None:
         reason = "no_deploy_yet" if deploy is None else "no_comparison_yet"
+        if deploy is not None and deploy.noticed is None:
+            reason = "no_traffic_yet"
         return {
             **shared,
             **dict.fromkeys(("baseline", "setup", "comparison", "since", "looked", "alpha")),

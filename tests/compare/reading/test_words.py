@@ -220,6 +220,20 @@ def test_the_newest_deploy_speaks_for_a_model_and_an_older_verdict_never_does() 
     assert deploy_and_comparison([old], [verdict], "other") == (None, None)
 
 
+def test_an_announced_version_that_never_comes_hides_nothing_for_long() -> None:
+    old, new = deploy(2, "v2"), deploy(3, "v2-rc1", noticed=None, announced=True)
+    worse = comparison(roles=(LIVE, LIVE))
+    assert deploy_and_comparison([old, new], [worse], "default") == (old, worse), "it is what serves"
+    gone = comparison(roles=(LIVE, RETIRED))
+    assert deploy_and_comparison([old, new], [gone], "default") == (new, None)
+    for verdict in ("undecided", "not_worse"):
+        soon = comparison(verdict, roles=(LIVE, LIVE), looked=new.at + 60 * MINUTE)
+        assert deploy_and_comparison([old, new], [soon], "default") == (new, None)
+        later = replace(soon, looked=new.at + 61 * MINUTE)
+        assert deploy_and_comparison([old, new], [later], "default") == (old, later)
+        assert deploy_and_comparison([old, new], [later], "default", "v2-rc1") == (new, None)
+
+
 def test_headlines_have_one_line_a_model_and_the_bad_news_first() -> None:
     deploys = [deploy(i, model=f"m{i}") for i in range(30)]
     found = [

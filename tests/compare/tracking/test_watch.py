@@ -76,3 +76,11 @@ def test_a_version_whose_log_was_stuck_was_never_gone(again: bool) -> None:
         ]
         assert watch.is_live(*V2) == (minute < 12 or minute >= (60 if again else 40))
     assert kinds == [("v1", "deploy", 0), ("v2", "deploy", 0), *([("v2", "rollback", 60)] if again else [])]
+
+
+def test_an_announced_version_that_served_before_and_does_not_serve_most_now_is_rolled_back_to() -> None:
+    watch = Watch(0.01, 1_000)
+    for minute in range(30):
+        watch.pane(minute * MINUTE, (minute + 1) * MINUTE, {V1: 900} if minute < 10 else {V1: 300, V2: 600})
+    kinds = [watch.announced("m", version, 30 * MINUTE, "", "").kind for version in ("v1", "v2", "v3")]
+    assert kinds == ["rollback", "deploy", "deploy"]

@@ -132,9 +132,9 @@ def test_the_verdict_is_flat_and_from_the_best_comparison(client) -> None:
 
 
 def test_before_there_is_a_comparison_the_verdict_is_undecided_and_says_why(ask) -> None:
-    newer = deploy(3, "v3")
-    for candidate, reason in (("v3", "no_comparison_yet"), ("v9", "no_deploy_yet")):
-        body = ask(f"{VERDICT}?candidate={candidate}", deploys=(deploy(), newer)).json()
+    newer, awaited = deploy(3, "v3"), deploy(1, "v4", noticed=None, announced=True)
+    for candidate, reason in (("v3", "no_comparison_yet"), ("v4", "no_traffic_yet"), ("v9", "no_deploy_yet")):
+        body = ask(f"{VERDICT}?candidate={candidate}", deploys=(deploy(), newer, awaited)).json()
         Verdict.model_validate(body)
         assert (body["verdict"], body["worse"], body["not_worse"]) == ("undecided", False, False)
         assert (body["candidate"], body["reason"], body["reason_auc"]) == (candidate, reason, reason)
