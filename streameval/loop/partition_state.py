@@ -82,7 +82,7 @@ def restore_state(
                 'model "%s", partition %d: added; it scores what comes from here on', one.name, one.place.partition
             )
     for name in learned:
-        log.info('model "%s" is no longer configured: what it has learned of a partition is dropped', name)
+        log.warning('model "%s" is no longer configured: what it has learned of a partition is dropped', name)
     part.models.restore()
     part.scoreboard.restore(state["scoreboard"], codes, slice_rows, part.newest_event)
     counted.ledger.restore(state["ledger"], codes)
