@@ -53,3 +53,31 @@ def test_it_is_judged_once_the_minimum_duration_is_over(noise: float, verdict: s
     assert found.verdict == verdict
     if verdict == "worse":
         assert found.decided_at == MONDAY + FIRST // MINUTE * MINUTE + HOUR, "an hour after its first impression"
+
+
+def test_where_both_served_the_same_hours_for_moments_only_the_reason_is_said() -> None:
+    """A switch at the hour, there and back: clicks enough of both, and next to none in hours of both."""
+    rng = np.random.default_rng(4)
+    n, users = HOURS * RATE, 8_000
+    ts = np.sort(rng.integers(0, HOURS * HOUR, n))
+    new = (ts >= 3 * HOUR + 300) & (ts < 4 * HOUR + 300)
+    clicked = rng.random(n) < 0.05
+    table = pa.table(
+        {
+            "impression_id": [f"i{k}" for k in range(n)],
+            "ts": MONDAY + ts,
+            "user_id": [f"u{k}" for k in rng.integers(0, users, n)],
+            "pclick": rng.uniform(0.01, 0.09, n),
+            "model_version": np.where(new, "v2", "v1"),
+        }
+    )
+    on = np.flatnonzero(clicked)
+    clicks = pa.table({"impression_id": [f"i{k}" for k in on], "ts": MONDAY + ts[on] + 30_000})
+    monitor = streameval.Monitor(windows=["1h"])
+    monitor.update(table, clicks)
+    monitor.finish()
+    splits = [one for one in monitor.snapshot().snapshot.comparisons if one.setup == "split"]
+    found = splits[0]
+    assert found.clicks > 500
+    assert [one.difference for one in found.metrics] == [None] * len(found.metrics)
+    assert (found.verdict, found.reason) == ("undecided", "too_few_clicks")

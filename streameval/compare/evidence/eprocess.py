@@ -169,7 +169,7 @@ def mean_log_e(
     `weight` W: the scale on which evidence adds up, S = theta * W. `rhos` float64[k]; None: not known yet.
     """
     out = np.zeros(theta.size)
-    on = enough & np.isfinite(theta) & (variance > 0) & (df > 0)
+    on = enough & np.isfinite(theta) & (variance > 0) & (df > 0) & (weight > 0)
     if rhos is None or not on.any():
         return out
     s, v = theta[on] * weight[on], variance[on] * weight[on] ** 2

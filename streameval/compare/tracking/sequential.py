@@ -288,6 +288,9 @@ class SequentialTracked(Tracked):
             reason = "learning" if self.learning else floor
         worse, not_worse = log_e = self._log_e()
         statistics = self._statistics()
+        metrics = self._metrics(log_e, statistics)
+        if reason is None and standing.verdict == "undecided" and all(one.difference is None for one in metrics):
+            reason = metrics[0].reason  # as where both served the same hours for moments only
         return self._read(
             self._estimate_now(statistics),
             log_e,
@@ -299,7 +302,7 @@ class SequentialTracked(Tracked):
             log_e_worse=finite(worse[OVERALL]),
             log_e_not_worse=finite(not_worse[OVERALL]),
             p_worse=min(1.0, math.exp(-standing.peak_worse)),
-            metrics=self._metrics(log_e, statistics),
+            metrics=metrics,
             floors_met=not self.learning and floor is None,
             clustered_by=self._sums.clustered_by(),
             retracted=standing.retracted_at is not None,
