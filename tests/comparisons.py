@@ -105,7 +105,7 @@ def comparison(verdict: Verdict = "worse", setup: str = "paired", number: int = 
         "changes": (VerdictChange(NOON + 3 * MINUTE, "verdict", verdict, "AUC is below its margin", {"log_e": 8.1}),),
         "looks": looks(),
         "findings": (
-            Finding("country", "de", 20_000, 400, 0.01, 0.75, 6.5, True),
+            Finding("country", "de", 20_000, 400, 0.01, 0.75, 6.5, verdict == "worse"),
             Finding("user", "~0123456789abcdef", 90, 3, None, None, 0.0, False),
         ),
         "calibration_buckets": (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from streameval.compare.reading.further import further_metric, further_words
-from streameval.compare.reading.reading import COMPARED, Comparison, Estimate, MetricReading, shows
+from streameval.compare.reading.reading import COMPARED, Comparison, Estimate, Finding, MetricReading, shows
 
 NAMES = {"log_loss": "log loss", "auc": "AUC", "gauc": "GAUC", "calibration": "calibration"}
 RATIOS = ("log_loss", "calibration")  # their differences are ratios less 1, and said in percent
@@ -69,8 +70,13 @@ def _learning(c: Comparison) -> bool:
 
 
 def _beside(c: Comparison) -> list[str]:
-    where = mostly(c)
-    found = (_by_themselves(c), f"mostly {where}" if where else "", _opposed(c))
+    where, parts = mostly(c), _worse_parts(c)
+    found = (
+        _by_themselves(c),
+        f"mostly {where}" if where else "",
+        f"worse for {parts}" if parts else "",
+        _opposed(c),
+    )
     return [text for text in found if text]
 
 
@@ -106,11 +112,27 @@ def mostly(comparison: Comparison) -> str:
     c = comparison
     if c.verdict != "worse" or not c.impressions:
         return ""
-    significant = [f for f in c.findings if f.significant and f.dimension != "user"]
-    large = [f for f in significant if f.share is not None and f.share >= MUCH]
+    large = [f for f in _proven(c) if f.share is not None and f.share >= MUCH]
     found = [f for f in large if (f.share or 0.0) >= MUCH_MORE * f.impressions / c.impressions]
+    return _first_parts(sorted(found, key=lambda f: -(f.share or 0.0)))
+
+
+def _worse_parts(c: Comparison) -> str:
+    """The parts that are proven to be worse of a version that is not, as a whole; "" when there are none."""
+    if c.verdict == "worse" or c.withheld or _learning(c):
+        return ""
+    found = [f for f in _proven(c) if f.difference is not None and f.difference > 0]
+    return _first_parts(sorted(found, key=lambda f: -f.log_e))  # a share of a difference around 0 says nothing
+
+
+def _proven(c: Comparison) -> list[Finding]:
+    return [f for f in c.findings if f.significant and f.dimension != "user"]
+
+
+def _first_parts(findings: Iterable[Finding]) -> str:
+    """Of each dimension the first one, two at most."""
     first: dict[str, str] = {}
-    for f in sorted(found, key=lambda f: -(f.share or 0.0)):
+    for f in findings:
         name = f"pClick {plain(f.value)}" if f.dimension == "pclick" else f"{plain(f.dimension)}={plain(f.value)}"
         first.setdefault(f.dimension, name)
     return " and ".join(list(first.values())[:2])

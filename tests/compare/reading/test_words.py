@@ -287,3 +287,17 @@ def test_the_parts_that_carry_much_more_than_their_share_are_named(findings, say
     line = said(comparison(findings=findings))
     assert line == WORSE + says
     assert "mostly" not in said(comparison("not_worse", findings=findings))
+
+
+def test_parts_that_are_worse_are_named_of_a_version_that_is_not_worse_as_a_whole() -> None:
+    better = Finding("device", "tv", 4_000, 80, -0.02, -0.5, 12.0, True)
+    findings = (
+        part("country", "br", 0.94),
+        better,
+        part("user", "00c0ffee", 0.6),
+        part("os", "x", 2.0, significant=False),
+    )
+    for verdict in ("undecided", "not_worse"):
+        assert "; worse for country=br" in said(comparison(verdict, findings=findings))
+    assert "worse for" not in said(comparison(findings=findings)), "it says where, mostly"
+    assert "worse for" not in said(comparison("undecided", findings=findings, withheld=True, reason="no clicks"))
