@@ -6,7 +6,7 @@ from typing import Any
 
 from streameval.compare.reading.as_json import finite
 from streameval.compare.reading.choice import deploy_and_comparison
-from streameval.compare.reading.reading import COMPARED, Comparison
+from streameval.compare.reading.reading import COMPARED, Comparison, Deploy
 from streameval.compare.reading.words import headline
 from streameval.results.snapshot import Snapshot
 from streameval.server.api.answers import rfc3339
@@ -31,9 +31,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
     }
     doubt = _doubt(snapshot)
     if c is None:
-        reason = "no_deploy_yet" if deploy is None else "no_comparison_yet"
-        if deploy is not None and deploy.noticed is None:
-            reason = "no_traffic_yet"
+        reason = _nothing_yet(deploy)
         return {
             **shared,
             **dict.fromkeys(("baseline", "setup", "comparison", "since", "looked", "alpha")),
@@ -78,6 +76,12 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
         "clicks": c.clicks,
         **_metrics(c),
     }
+
+
+def _nothing_yet(deploy: Deploy | None) -> str:
+    if deploy is None:
+        return "no_deploy_yet"
+    return "no_traffic_yet" if deploy.noticed is None else "no_comparison_yet"
 
 
 def _doubt(snapshot: Snapshot) -> str | None:
