@@ -35,7 +35,7 @@ class Panes:
         self._changed: set[int] = set()  # panes added to since `take_changed`
         self._unwritten: set[int] = set()  # panes added to since they were passed to the history
         self._in_flight: set[int] = set()  # panes that the history is writing
-        self.never_written = 0  # panes dropped before the history could take them
+        self.never_written = 0  # panes whose last state was dropped, and never reached the history
         self._windows: list[Window] = []
         self._begun: list[tuple[int, range]] = []  # first panes of cells of a row that began to count later
 
@@ -119,24 +119,26 @@ class Panes:
         self._unwritten -= self._in_flight
         return sorted(self._in_flight)
 
-    def needed_from(self, keep: int, most: int) -> int:
-        """Returns the first pane to keep when those before `keep` may be dropped: up to `most` older ones may wait to
-        be written.
+    def due(self, before: int) -> int:
+        """Number of panes before `before` that are to be written, or are being written."""
+        return sum(n < before for n in self._unwritten | self._in_flight)  # a copy: the other thread may add to them
 
-        Any more are given up, and counted in `never_written`.
+    def needed_from(self, keep: int, most: int | None) -> int:
+        """Returns the first pane to keep when those before `keep` may be dropped: up to `most` older ones may wait to
+        be written; None: all of them.
         """
         waiting = sorted(n for n in self._unwritten | self._in_flight if n < keep)
-        surplus = waiting[: max(len(waiting) - most, 0)]
-        self._unwritten -= set(surplus)
-        self.never_written += len(surplus)
-        return min(waiting[len(surplus) :], default=keep)
+        surplus = 0 if most is None else max(len(waiting) - most, 0)
+        return min(waiting[surplus:], default=keep)
 
     def written(self, done: bool) -> None:
         """Reports the result for the panes of `take_unwritten`: they are on disk, or writing failed and must be tried
-        again.
+        again. Those that were dropped in the meantime cannot be.
         """
         if not done:
-            self._unwritten |= self._in_flight
+            here = {n for n in self._in_flight if n in self._panes}
+            self.never_written += len(self._in_flight) - len(here)
+            self._unwritten |= here
         self._in_flight = set()
 
     def __len__(self) -> int:
@@ -153,11 +155,17 @@ class Panes:
         return sorted(n for n in self._panes if start <= n < end)
 
     def forget_before(self, pane: int) -> None:
-        """Drops old panes; the total still includes them. A window that lags behind starts over when it is read."""
+        """Drops old panes; the total still includes them. A window that lags behind starts over when it is read.
+
+        What the history still had to take of them is counted in `never_written`; what is being written may yet succeed.
+        """
         for number in [n for n in self._panes if n < pane]:
             del self._panes[number]
         self._changed = {n for n in self._changed if n >= pane}
-        self._unwritten = {n for n in self._unwritten if n >= pane}
+        lost = {n for n in self._unwritten if n < pane}
+        self.never_written += len(lost)
+        self._unwritten -= lost
+        self._in_flight -= lost  # an older state of them: they are counted
         for window in self._windows:
             if window.start < pane:
                 window.start = window.end = 0

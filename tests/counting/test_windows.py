@@ -54,3 +54,25 @@ def test_cells_that_begin_later_leave_out_themselves_alone_and_only_before_they_
     assert panes.get(2).cells.tolist() == [0, 3, 4, 5, 8, 9]
     assert panes.get(3) == ones
     assert [panes.total.row(row).tolist() for row in (0, 1)] == [[2, 1, 1, 2, 2]] * 2
+
+
+def test_panes_that_the_history_lacks_count_as_lost_once_and_when_they_are_dropped() -> None:
+    """Those being written counted, again at each look, and were written later."""
+    panes = Panes(CELLS)
+
+    def give_up(keep: int, most: int | None) -> int:
+        panes.forget_before(panes.needed_from(keep, most))
+        return panes.never_written
+
+    for number in range(10):
+        panes.add(number, SparseVector.of(np.array([0]), np.array([1])))
+    assert panes.take_unwritten(6) == [0, 1, 2, 3, 4, 5]
+    assert [give_up(8, None), len(panes), panes.due(8)] == [0, 10, 8]
+    assert [give_up(8, 4), give_up(8, 4), len(panes)] == [0, 0, 6]  # the oldest are being written
+    panes.written(True)
+    assert [give_up(8, 4), panes.numbers(), panes.unwritten] == [0, [6, 7, 8, 9], 4]
+    assert panes.take_unwritten(8) == [6, 7]
+    panes.add(6, SparseVector.of(np.array([0]), np.array([1])))  # what is being written is not its last state
+    assert [give_up(8, 0), give_up(8, 0), panes.numbers()] == [1, 1, [8, 9]]
+    panes.written(False)
+    assert [panes.never_written, panes.unwritten, panes.due(9)] == [2, 2, 1]
