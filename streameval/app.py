@@ -91,8 +91,9 @@ class Loop:
         pace = self._pace = Pace(self.interval, self.source.lag)
         while not stop.is_set() and not self.source.finished:
             self._read_since = time.perf_counter()
+            deliver = self.source.rest if self.keeper is not None and self.keeper.is_behind else self.source.deliver
             with suppress(Stopped):
-                self.source.deliver(POLL_SECONDS, self._take)
+                deliver(POLL_SECONDS, self._take)
             self.pipeline.tick(self.source.caught_up)
             if self.keeper is not None:
                 self.keeper.tick(self.source.partition_count())

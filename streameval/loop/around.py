@@ -36,8 +36,9 @@ class Around:
         places = [(name, partition) for name in source.inputs for partition in ours]
         transactions, now = source.in_transaction(), time.monotonic()
         young = self._transactions.young(transactions, now)
-        # while messages wait for their schemas nothing is read, which says nothing of leaders
-        awaited = frozenset(places) if schemas else self.at_end | source.held() | young
+        # while messages wait for their schemas, or for the disk, nothing is read, which says nothing of leaders
+        rests = self._keeper is not None and self._keeper.is_behind
+        awaited = frozenset(places) if schemas or rests else self.at_end | source.held() | young
         unread = self._unread.places(places, awaited, now)
         if connected:
             self._unread.tell(unread, transactions)

@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from streameval.join.policy import NEVER
+from streameval.loop.pipeline import Pipeline
+from streameval.results.snapshot import HistoryState
 from streameval.store.errors import StoreError
 from streameval.store.history.rows import PaneRows
 from streameval.store.history.writer import HistoryWriter
 
 log = logging.getLogger(__name__)
+
+_MANY_PANES = 512  # of a partition that can be written, at which ingest waits for the history
+_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")
+
+
+def panes_wait(pipeline: Pipeline, partitions: Collection[int]) -> bool:
+    """Whether the history is so far behind one of these partitions that ingest must wait for it.
+
+    Panes that are not complete yet do not count: only further events complete them.
+    """
+    parts = [part for partition, part in pipeline.partitions.items() if partition in partitions]
+    return any(part.unwritten > _MANY_PANES and part.panes_due > _MANY_PANES for part in parts)
+
+
+def state_of(history: HistoryWriter, size: int, pipeline: Pipeline) -> HistoryState:
+    """The current numbers; `size`: bytes of the file after the last write."""
+    return HistoryState(
+        bytes=size,
+        **{name: history.counts[name] for name in _COUNTS},
+        unwritten=sum(part.unwritten for part in pipeline.partitions.values()),
+        lost=sum(part.never_written for part in pipeline.partitions.values()),
+        failing=not pipeline.history_works,
+    )
 
 
 def last_epoch(history: HistoryWriter, partition: int) -> int:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from streameval.loop.binding import binding
 from streameval.loop.checkpoint import restore_newest, write_checkpoint
 from streameval.loop.claims import Claims
 from streameval.loop.gone import GonePartitions
-from streameval.loop.history_writes import add_to_history, claim_history, last_epoch
+from streameval.loop.history_writes import add_to_history, claim_history, last_epoch, panes_wait, state_of
 from streameval.loop.ids_on_disk import IdsThread
 from streameval.loop.pipeline import Pipeline
 from streameval.loop.rows_on_disk import RowsWork, count_rows, files_named, rows_wait, work_on_rows
@@ -44,7 +44,7 @@ HISTORY_SECONDS = 5.0  # between checks for panes to write
 FOLD_SECONDS = 300.0  # between two attempts to merge panes into hours, and hours into days
 LETTERS_SECONDS, LETTERS_AGAIN_SECONDS = 5.0, 1.0  # that a checkpoint waits for dead letters, and once that was in vain
 ROWS_AGAIN_SECONDS = 10.0  # until the next attempt after rows could not be written
-_MANY_PANES = 512  # unwritten panes of a partition at which ingest waits for the history
+HANGS_SECONDS = 120.0  # of one job of the writing thread: then ingest no longer waits for the history
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ class _Job:
 
     future: Future[Any]
     note: Callable[[Future[Any]], None]
+    since: float = field(default_factory=time.monotonic)
 
 
 class PartitionKeeper:
@@ -99,7 +100,7 @@ class PartitionKeeper:
         self._history_due = self._fold_due = self._rows_due = 0.0  # monotonic seconds
         self._numbers = CheckpointState()
         self._history_bytes = history.nbytes
-        self._history_works = True  # the last attempt to write it did not fail
+        self.is_behind = False  # nothing more may be read until more panes are in the history
         self._history_was_last = self._rows_were_last = False  # they had the last turn on the writing thread
         pipeline.has_history = True
         self.stopping: Callable[[], bool] = lambda: False  # whether the process is to end: then nothing more is taken
@@ -206,16 +207,17 @@ class PartitionKeeper:
                     f"{self._folder}: partition {partition} was taken by a worker that is not of this consumer group: "
                     "give every group a store.path of its own"
                 )
-        behind = max((m.unwritten for m in self._pipeline.partitions.values()), default=0)
+        written = {partition for partition, held in self._held.items() if not held.released} | self._gone.epochs.keys()
+        self.is_behind = self._history_works(now) and panes_wait(self._pipeline, written)
         # a fast replay waits for the disk, unless writing fails
-        if (behind > _MANY_PANES and self._history_works) or (self._rows_due <= now and self._rows_wait()):
+        if self.is_behind or (self._rows_due <= now and self._rows_wait()):
             self._finish(now + 1.0)
         if self._job is not None:
             return
         self._numbers.failures += self._ids.tick(self._rows())
         # never twice in a row: a slow or failing history would leave checkpoints and rows no turn
         turn, self._history_was_last = not self._history_was_last, False
-        if turn and (self._history_due <= now or (behind > _MANY_PANES and self._history_works)):
+        if turn and (self._history_due <= now or self.is_behind):
             self._write_history(fold=self._fold_due <= now)
             self._history_was_last = True
             return
@@ -259,15 +261,7 @@ class PartitionKeeper:
 
     def history_state(self) -> HistoryState:
         """The current numbers."""
-        counts = self._history.counts
-        partitions = self._pipeline.partitions.values()
-        return HistoryState(
-            bytes=self._history_bytes,
-            **{name: counts[name] for name in _COUNTS},
-            unwritten=sum(m.unwritten for m in partitions),
-            lost=sum(m.never_written for m in partitions),
-            failing=not self._history_works,
-        )
+        return state_of(self._history, self._history_bytes, self._pipeline)
 
     # -- internal ------------------------------------------------------------------------------------------------
 
@@ -343,6 +337,14 @@ class PartitionKeeper:
             self._numbers.failures += 1
             log.error("%s", error)
 
+    def _history_works(self, now: float) -> bool:
+        """Whether the last attempt to write the history did not fail, and none is held up by a disk that hangs."""
+        if self._pipeline.history_works and self._job is not None and now > self._job.since + HANGS_SECONDS:
+            text = "history: a write in %s has not ended for %.0f s: is the disk there, and is it not overloaded?"
+            log.error(text, self._history.path.parent, HANGS_SECONDS)
+            self._pipeline.history_works = False
+        return self._pipeline.history_works
+
     def _write_history(self, fold: bool) -> None:
         now = time.monotonic()
         self._history_due = now + HISTORY_SECONDS
@@ -365,7 +367,7 @@ class PartitionKeeper:
                 elif partition in ours:  # a gone one is somebody's again: the next look drops it
                     self._fence(partition, ours[partition], error)
             self._history_bytes = self._history.nbytes
-            self._history_works = not failed
+            self._pipeline.history_works = all(isinstance(error, FencedError) for error in failed.values())
 
         job = self._writer.submit(add_to_history, self._history, rows, epochs, settled if fold else None, newest)
         self._job = _Job(job, note)
@@ -388,6 +390,3 @@ class PartitionKeeper:
             log.error("%s; partition %d is dropped", error, partition)
             self.drop(frozenset({partition}))
             self._fenced[partition] = time.monotonic()
-
-
-_COUNTS = ("written", "folded", "deleted_by_age", "deleted_by_size", "refused", "failures", "skipped")

@@ -39,6 +39,8 @@ from streameval.loop.short_batches import short_batches
 from streameval.models.learner import Learner
 from streameval.process.background import Background
 
+UNWRITTEN_PANES = 4_096  # kept in memory for each partition while the history cannot be written; otherwise all are
+
 
 @dataclass(slots=True)
 class Partition:
@@ -258,21 +260,27 @@ class Partition:
         """Panes that left memory before they could be written to the history."""
         return self.scoreboard.overall.never_written
 
+    @property
+    def panes_due(self) -> int:
+        """Those of them that can be written now, or are being written."""
+        return self.scoreboard.overall.due(self._writable_before())
+
     def written(self, done: bool) -> None:
         """Whether the panes of the last `take_unwritten` were written (`done`), or writing failed."""
         self.scoreboard.overall.written(done)
 
     def take_unwritten(self) -> list[int]:
-        """Complete panes that changed since they were written, once their requests are closed, since each of these
-        changes its pane."""
-        complete = self.complete_until()
-        return self.scoreboard.overall.take_unwritten(
-            0 if complete is None else (complete - self.request_gap) // self.scoreboard.pane
-        )
+        """Complete panes that changed since they were written."""
+        return self.scoreboard.overall.take_unwritten(self._writable_before())
 
-    def forget_before(self, pane: int, unwritten: int) -> None:
-        """Drops panes before `pane` that no correction can change, except for the newest `unwritten` that are not in the
-        history yet."""
+    def _writable_before(self) -> int:
+        """The pane before which all are complete, and their requests closed, since each of these changes its pane."""
+        complete = self.complete_until()
+        return 0 if complete is None else (complete - self.request_gap) // self.scoreboard.pane
+
+    def forget_before(self, pane: int, unwritten: int | None) -> None:
+        """Drops panes before `pane` that no correction can change, except for the newest `unwritten` (None: all) that are
+        not in the history yet."""
         # by its own watermark: a partition that was silent for long keeps the panes that can still change
         changeable = self.firm - self.policy.correction_horizon
         first = self.scoreboard.overall.needed_from(min(pane, changeable // self.scoreboard.pane), unwritten)

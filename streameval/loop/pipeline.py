@@ -17,7 +17,7 @@ from streameval.join.policy import NEVER
 from streameval.loop import make, usage
 from streameval.loop.idle import IdleInputs
 from streameval.loop.options import options_of
-from streameval.loop.partition import Partition
+from streameval.loop.partition import UNWRITTEN_PANES, Partition
 from streameval.loop.partition_state import restore_state, state_of
 from streameval.loop.reading import Conflicts, Reading, reported
 from streameval.loop.retirement import Retirement
@@ -39,8 +39,6 @@ from streameval.results.snapshot import (
 from streameval.results.user_columns import UserLookup
 from streameval.settings.tree import Settings
 from streameval.store.history.rows import PaneRows, pane_rows
-
-UNWRITTEN_PANES = 4_096  # kept in memory for each partition while the history cannot be written
 
 
 class Pipeline:
@@ -71,7 +69,8 @@ class Pipeline:
         self.inputs: tuple[str, ...] = ("impressions", "clicks")  # the source's; set before the first batch
         self.listener: LabelListener | None = None  # is notified of labels; set before the first batch
         self.on_conflicts: Callable[[Conflicts], None] | None = None  # stores what was refused for its id
-        self.has_history = False  # panes are kept until `history_rows` is called
+        self.has_history = False  # panes are kept until they are written
+        self.history_works = True  # or else only UNWRITTEN_PANES
         self.all_heard_from = True  # every partition has been heard from, so it is known which panes are complete
         self.partitions: dict[int, Partition] = {}
         self.gone: set[int] = set()  # those of them that nothing more comes of, see `loop.gone`
@@ -347,8 +346,9 @@ class Pipeline:
         return end - max(*self._windows, 0, self.settings.join.correction_horizon // self._pane)
 
     def _forget_before(self, pane: int) -> None:
+        unwritten = (None if self.history_works else UNWRITTEN_PANES) if self.has_history else 0
         for part in self.partitions.values():
-            part.forget_before(pane, UNWRITTEN_PANES if self.has_history else 0)
+            part.forget_before(pane, unwritten)
 
     def _judge(self, parts: Sequence[PartTotals], end: int) -> tuple[JoinHealth, list[tuple[int, int, str]]]:
         """(health of the join now, stretches [first pane, end pane) whose labels are not right, and why); `end`: pane."""

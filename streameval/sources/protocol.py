@@ -135,6 +135,12 @@ class Source(ABC):
         for batch in self.poll(timeout):
             take(batch)
 
+    def rest(self, timeout: float, take: Callable[[Batch], None]) -> None:  # noqa: B027
+        """Called in place of `deliver` while no more events may come, as the disk is behind.
+
+        A source that must be heard of by others, as by a group, overrides this. What comes all the same goes to `take`.
+        """
+
     def connect(self, stop: threading.Event) -> None:  # noqa: B027  (a default that does nothing)
         """Waits until the system that the events come from answers, or `stop` is set: called before anything slow.
 

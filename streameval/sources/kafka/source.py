@@ -98,7 +98,7 @@ class KafkaSource(Source):
         self._awaited = AwaitedTopics(self._reader, self._topics, settings.bootstrap_servers, start_timeout)
         self._owner = PartitionOwner(self._topics, settings.group_id, keeper, self._began, finish=self._hand_over)
         self._watch: TopicWatch | None = None  # from the subscription on
-        self._subscribed = self._closed = False
+        self._subscribed = self._closed = self._rests = False
         self._paused: frozenset[Place] = frozenset()
         self._budget = Budget(self._topics, max_events)
         self._lookahead = Lookahead()
@@ -124,6 +124,14 @@ class KafkaSource(Source):
         full = self._polls(timeout, take, self._lookahead.batches)
         self._lookahead.took(time.monotonic() - begin, full)
         self._reader.linger = linger.after(self._busy)
+
+    def rest(self, timeout: float, take: Callable[[Batch], None]) -> None:
+        """See `Source.rest`: remains a member of the group, and notices when brokers are away."""
+        self._rests = True
+        try:
+            self._polls(timeout, take, 1)
+        finally:
+            self._rests = False
 
     def connect(self, stop: threading.Event) -> None:
         """Waits until a broker answers, or `stop` is set: before anything slow, so that a wrong address is reported
@@ -316,16 +324,16 @@ class KafkaSource(Source):
         return replace(batch, topic_ids=ids, gaps=gaps) if begun else batch, letters
 
     def _read(self, timeout: float, messages: int) -> list[MessageRun]:
-        """Returns what the reader delivers; while the schema registry does not answer, nothing is fetched."""
+        """Returns what the reader delivers; in `rest`, and while the schema registry does not answer, nothing is fetched."""
         waiting = self._gate.waiting() if self._gate is not None else 0.0
-        if not waiting:
+        if not waiting and not self._rests:
             begin = time.monotonic()
             runs = self._reader.poll(timeout, messages)
             self._pacing.listened(time.monotonic() - begin)
             return runs
         still = self._reader.assignment - self._paused
         self._reader.pause(still)
-        runs = self._reader.poll(min(timeout, waiting), messages)
+        runs = self._reader.poll(min(timeout, waiting) if waiting else timeout, messages)
         self._reader.resume(still - self._paused)
         return runs
 

@@ -117,6 +117,21 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
     return open_source
 
 
+def test_a_source_that_rests_polls_with_all_its_partitions_paused(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without polls the group would drop the member, and its brokers would count as away."""
+    reader = Backlog()
+    source = opened(reader, [], Collected())
+    source.deliver(0.0, lambda batch: None)
+    did: list[Any] = []
+    monkeypatch.setattr(reader, "pause", lambda places: did.append(("pause", set(places))))
+    monkeypatch.setattr(reader, "resume", lambda places: did.append(("resume", set(places))))
+    monkeypatch.setattr(reader, "poll", lambda timeout, most: did.append(timeout) or [])
+    source.rest(0.2, lambda batch: None)
+    assert did == [("pause", {PLACE}), 0.2, ("resume", {PLACE})]
+    source.deliver(0.2, lambda batch: None)
+    assert did[3:] == [0.2]
+
+
 def test_a_backlog_comes_in_order_in_batches_of_max_events(opened: Any) -> None:
     said: list[Any] = []
     reader, sink = Backlog(bad=100), Collected()
