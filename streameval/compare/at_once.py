@@ -20,7 +20,7 @@ from streameval.compare.ledger.gauc_rows import Gathered, GaucRows, ListScores
 from streameval.compare.ledger.ledger import Ledger
 from streameval.compare.ledger.row_shape import WHOLE_CURVE, shape_of
 from streameval.compare.ledger.strata import Strata
-from streameval.compare.ledger.user_aucs import Groups, UserScores
+from streameval.compare.ledger.user_aucs import Groups, UserScores, known_items
 from streameval.compare.reading.reading import Comparison, Deploy, Setup
 from streameval.compare.tracking.sequential import SequentialTracked
 from streameval.counting.look_panes import LookPanes
@@ -29,7 +29,7 @@ from streameval.events.batch import Catalog, Series
 from streameval.events.columns import Scored, take_scored
 from streameval.join.scores import split_scored
 from streameval.settings.compare import Compare
-from streameval.sketches.blocks import blocks_of
+from streameval.sketches.blocks import NO_ITEM, blocks_of
 
 NEVER_TOGETHER = "no_hour_served_by_both"
 WHOLE = 1 << 60  # ms: the window of users' AUC, long enough to hold any table
@@ -135,8 +135,13 @@ class AtOnce:
         rows = np.flatnonzero(clicked[of])
         scored = take_scored([scored for _, scored in self._parts], rows)
         window = np.zeros(int(clicked.sum()), np.int32)
+        item = [
+            np.full(labelled.ts.size, NO_ITEM, np.int8) if labelled.item is None else labelled.item
+            for labelled, _ in self._parts
+        ]
         copies = [labelled.copies.now for labelled, _ in self._parts if labelled.copies is not None]
         groups = Groups(window, blocks_of(users[clicked]), place[of[rows]], label[rows])
+        groups = groups._replace(item=known_items(np.concatenate(item)[rows]))
         if copies:
             groups = groups._replace(copies=np.concatenate(copies)[rows])
         gauc = GaucRows(WHOLE, 0, 0, self._shape.lists)

@@ -57,6 +57,11 @@ GAUC_CELLS = 2
 # scalars: sums of (wD)^2, w * wD, w^2, the number of rows, and the sum of w * the serving version's AUC
 G_WD_SQ, G_W_WD, G_W_SQ, G_ROWS, G_W_SERVER = range(5)
 GAUC_SCALARS = 5
+# and by item, behind everything else in a row: of single impressions of known items the sums of a^2, a * w and w^2, then by
+# block of items those of w and a, all but w^2 in fixed point (see `compare.ledger.user_items`)
+G_OF_ITEMS = 5
+GAUC_ITEM_SCALARS = 3
+GAUC_OF_ITEMS = GAUC_ITEM_SCALARS + BLOCKS * GAUC_CELLS
 
 
 @numba.njit(inline="always")

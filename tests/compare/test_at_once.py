@@ -167,3 +167,19 @@ def test_three_versions_are_two_comparisons_of_one_baseline() -> None:
     ):
         result.verdict()
     assert {result.verdict("a"), result.verdict("c")} == {"undecided"}
+
+
+def test_the_interval_of_gauc_includes_errors_by_item() -> None:
+    """Two versions that are wrong about items for as long as these stay."""
+    table, rng = scored(20_000, 9, 0.0), np.random.default_rng(9)
+    item = rng.integers(0, 60, 20_000)
+    odds = np.log(table["a"] / (1 - table["a"])) + rng.normal(0.0, 1.0, 60)[item]
+    table |= {"item_id": item, "clicked": rng.random(20_000) < 1 / (1 + np.exp(-odds))}
+    for version in "ab":
+        table[version] = 1 / (1 + np.exp(-odds - rng.normal(0.0, 0.8, 60)[item]))
+    found = compared(streameval.evaluate(table, score=["a", "b"]))
+    del table["item_id"]
+    without = compared(streameval.evaluate(table, score=["a", "b"]))
+    for name in ("gauc", "auc"):
+        assert found[name]["difference"] == without[name]["difference"]
+        assert found[name]["stderr"] > 1.2 * without[name]["stderr"], name

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streameval.compare.evidence.ratio import (
+    FEWEST_ITEMS,
     STATISTIC_FIELDS,
     V_FLOOR,
     Reals,
@@ -46,6 +47,7 @@ from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import SCALE, BlockSums
 
 COVERED = 0.9  # share of the impressions that must name their item before errors are clustered by item
+_SIDES = 2.0  # of a pair of impressions, see `ledger.user_items`
 MID, GAP = "calibration_mid", "calibration_gap"
 _LOG_LOSS, _AUC, _MID, _GAP = range(4)  # rows of `_pair`; `_deviations` has the first two
 
@@ -74,12 +76,16 @@ def _turned(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def oriented_gauc(sums: BlockSums) -> BlockSums:
-    """Does the same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5]."""
+    """Does the same for GAUC rows: blocks int64[..., G, 2], scalars int64[..., 5], or 8 with items."""
     blocks, scalars = sums.blocks.copy(), sums.scalars.copy()
     blocks[..., cells.G_WD] *= -1
     scalars[..., cells.G_W_WD] *= -1
     scalars[..., cells.G_W_SERVER] += sums.blocks[..., cells.G_WD].sum(axis=-1)
-    return BlockSums(blocks, scalars)
+    items = sums.items
+    if items is not None:
+        items = items.copy()
+        items[..., cells.G_WD] *= -1
+    return BlockSums(blocks, scalars, items)
 
 
 def windows(total: BlockSums, before: BlockSums) -> BlockSums:
@@ -112,11 +118,13 @@ def statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: boo
     2], [..., 5].
 
     v_iid of log_loss leaves out the small noise of its denominator; calibration has none. With `items`, variances are
-    two-way (`ratio.two_way`) if nearly all impressions name their item and there are enough items. The variance of
-    log_loss is at least what the scores themselves predict: a rare disaster shows in the scores before it does in the
-    clicks. `weighed`: the log is sampled.
+    two-way (`ratio.two_way`) if nearly all impressions name their item and there are enough items; that of gauc likewise,
+    from the items of its own rows. The variance of log_loss is at least what the scores themselves predict: a rare
+    disaster shows in the scores before it does in the clicks. `weighed`: the log is sampled.
     """
     by_user = _statistics(sums, gauc_sums, weighed)
+    if gauc_sums is not None and gauc_sums.items is not None and gauc_sums.items.any():
+        by_user = Statistics.of({**by_user, "gauc": _gauc_by_both(by_user["gauc"], gauc_sums, gauc_sums.items)})
     if sums.items is None or not sums.items[..., cells.PAIR_N].any():
         return by_user
     by_item = dict(_statistics(BlockSums(sums.items, np.zeros_like(sums.scalars))))
@@ -139,17 +147,39 @@ def _statistics(sums: BlockSums, gauc_sums: BlockSums | None = None, weighed: bo
     if gauc_sums is not None:
         _gauc(
             gauc_sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
-            gauc_sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+            gauc_sums.scalars.reshape(-1, gauc_sums.scalars.shape[-1]),
             out[4],
         )
     return Statistics(names, out.reshape(len(names), *shape, STATISTIC_FIELDS))
 
 
+def _gauc_by_both(by_user: Statistic, sums: BlockSums, items: NDArray[np.int64]) -> Statistic:
+    """Clusters GAUC by item, too: adds what blocks of items vary by beyond what single impressions explain, which is in the
+    variance between users already. Both count a pair of impressions on either side, so neither is a variance by itself.
+    """
+    squares, saw, sww = (sums.scalars[..., cells.G_OF_ITEMS + i] for i in range(cells.GAUC_ITEM_SCALARS))
+    a, w = items[..., cells.G_WD] / SCALE, items[..., cells.G_W] / SCALE
+    by_item = ratio(-a, w, squares / SCALE, -saw / SCALE, sww.astype(np.float64))
+    covered = w.sum(axis=-1) / _SIDES >= COVERED * sums.blocks[..., cells.G_W].sum(axis=-1)
+    on = covered & (by_item.blocks >= FEWEST_ITEMS) & np.isfinite(by_item.v_clu)
+    more = _SIDES**2 * np.maximum(by_item.v_clu - by_item.v_iid, 0.0)
+    return replace(
+        by_user,
+        v_clu=by_user.v_clu + np.where(on, more, 0.0),
+        df=np.where(on, np.minimum(by_user.df, by_item.df), by_user.df),
+    )
+
+
 def gauc_sums(rows: NDArray[np.int64]) -> BlockSums:
-    """Splits GAUC rows int64[..., width], or other rows of the same form, into blocks and scalars."""
+    """Splits GAUC rows int64[..., width], or other rows of the same form, into blocks, scalars and, if they have any, cells
+    by item.
+    """
     at = cells.BLOCKS * cells.GAUC_CELLS
-    blocks, scalars = np.ascontiguousarray(rows[..., :at]), np.ascontiguousarray(rows[..., at:])
-    return BlockSums(blocks.reshape(*rows.shape[:-1], cells.BLOCKS, cells.GAUC_CELLS), scalars)
+    by_item = at + cells.GAUC_SCALARS + cells.GAUC_ITEM_SCALARS
+    parts = rows[..., :at], rows[..., at:by_item], rows[..., by_item:]
+    blocks, scalars, items = map(np.ascontiguousarray, parts)
+    by = (*rows.shape[:-1], cells.BLOCKS, cells.GAUC_CELLS)
+    return BlockSums(blocks.reshape(by), scalars, items.reshape(by) if items.size else None)
 
 
 def gauc_statistic(sums: BlockSums) -> Statistic:
@@ -160,7 +190,7 @@ def gauc_statistic(sums: BlockSums) -> Statistic:
     out = np.empty((math.prod(shape), STATISTIC_FIELDS))
     _gauc(
         sums.blocks.reshape(-1, groups, cells.GAUC_CELLS),
-        sums.scalars.reshape(-1, cells.GAUC_SCALARS),
+        sums.scalars.reshape(-1, sums.scalars.shape[-1]),
         out,
     )
     return unpacked(out.reshape(*shape, STATISTIC_FIELDS))

@@ -22,7 +22,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.sketches.blocks import BLOCKS, SCALE
+from streameval.sketches.blocks import BLOCKS, GAUC_OF_ITEMS, SCALE
 from streameval.sketches.exposed_lists import mean_discount, standing
 from streameval.sketches.list_terms import discounts
 
@@ -41,6 +41,9 @@ _TURNED = [*range(XL_D, XL_DD, XL_CELLS), *range(XL_T, XL_DD, XL_CELLS), XL_WT]
 _Ints = NDArray[np.int64]
 
 
+GUARD = "uniform_exposure"  # how the names of these cells begin
+
+
 class ExposedCut(NamedTuple):
     """NDCG at `k`; propensities below `least` count as `least`."""
 
@@ -55,7 +58,7 @@ class ExposedCut(NamedTuple):
     @property
     def name(self) -> str:
         """The name in checkpoints, with everything that the sums depend on."""
-        return f"uniform_exposure {self.metric} {self.least:.17g}"
+        return f"{GUARD} {self.metric} {self.least:.17g}"
 
 
 class GuardedLists(NamedTuple):
@@ -84,12 +87,12 @@ def add_exposed_lists(
     scores: tuple[NDArray[np.int32], NDArray[np.float64]],
     sums: _Ints,
 ) -> None:
-    """Adds lists to the last `EXPOSED_LISTS` cells of sums[window, pair].
+    """Adds lists to the last `EXPOSED_LISTS` cells of sums[window, pair] before those by item.
 
     `places`: window, block of users and size of the lists, -1 for lists that do not count; `impressions`: label and
     propensity (NaN: none); `scores`: row and p.
     """
-    column = sums.shape[2] - EXPOSED_LISTS
+    column = sums.shape[2] - GAUC_OF_ITEMS - EXPOSED_LISTS
     _add(cut, discounts(cut.k), places, members, impressions, scores, column, sums)
 
 

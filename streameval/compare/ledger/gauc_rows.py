@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from streameval.compare.ledger.list_rows import NO_LISTS, ListMetrics
 from streameval.compare.ledger.request_rows import YIELD_WIDTH, RequestColumns, request_rows
-from streameval.compare.ledger.user_aucs import MOST_PAIRS, Groups, UserScores
+from streameval.compare.ledger.user_aucs import MOST_PAIRS, Groups, UserScores, known_items
 from streameval.compare.ledger.window_choice import MOST_CHOSEN, LiveRows, Wanted, choose
 from streameval.events.codes import Codes
 from streameval.events.columns import Scored, ScoreList
@@ -127,7 +127,9 @@ class GaucRows:
             clicked &= (state & CORRECTED) == 0
         label = clicked.astype(np.int8)
         stand_for = copies(table, joiner.policy, chosen, label)
-        groups = Groups(window, block, group[:n], label, *([] if stand_for is None else [stand_for.now]))
+        groups = Groups(window, block, group[:n], label, item=known_items(table.item[chosen]))
+        if stand_for is not None:
+            groups = groups._replace(copies=stand_for.now)
         if not self.lists.wanted and joiner.policy.recalibrate is None:
             scores.add(groups, *served_and_others(table, joiner.runs, chosen, online_series))
             return Gathered(late, np.array(due), groups, scores, None, served)

@@ -16,11 +16,18 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from streameval.compare.ledger.exposed_lists import EXPOSED_LISTS, XL_KNOWN, ExposedCut, ListMembers, add_exposed_lists
+from streameval.compare.ledger.exposed_lists import (
+    EXPOSED_LISTS,
+    GUARD,
+    XL_KNOWN,
+    ExposedCut,
+    ListMembers,
+    add_exposed_lists,
+)
 from streameval.compare.reading.further import cut_of
 from streameval.events.columns import ScoreList
 from streameval.sketches import blocks
-from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, GAUC_SCALARS, SCALE
+from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, GAUC_OF_ITEMS, GAUC_SCALARS, SCALE
 from streameval.sketches.list_terms import (
     NDCG,
     TERMS_A_CUT,
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from streameval.compare.ledger.user_aucs import Groups
 
 GAUC_WIDTH = BLOCKS * GAUC_CELLS + GAUC_SCALARS
+_BY_ITEM = "users_by_item"  # in the names of what rows have
 MOST_OF_A_LIST = 4096  # items: anything longer is not treated as a list
 _SCALARS = BLOCKS * GAUC_CELLS
 
@@ -50,13 +58,14 @@ class _Cuts(NamedTuple):
 class ListMetrics:
     """The ranking metrics of comparisons; a row has `GAUC_WIDTH` cells for users' AUC, then as many for each metric.
 
-    After them come those of `exposed_lists`, if the Simpson guard uses lists.
+    After them come those of `exposed_lists`, if the Simpson guard uses lists, and last those of users' AUC by item.
     """
 
     def __init__(self, metrics: Sequence[str] = (), guard: ExposedCut | None = None) -> None:
         """`metrics`: "mrr", or "ndcg_" and a K; `guard`: the NDCG that is also computed under uniform exposure."""
         self.metrics, self.guard = tuple(metrics), guard
-        self.width = GAUC_WIDTH * (1 + len(self.metrics)) + (0 if guard is None else EXPOSED_LISTS)
+        self._behind = 0 if guard is None else EXPOSED_LISTS
+        self.width = GAUC_WIDTH * (1 + len(self.metrics)) + self._behind + GAUC_OF_ITEMS
         cuts = sorted({cut for name in self.metrics if (cut := cut_of(name)) is not None})
         term = [
             TERMS_A_CUT * len(cuts) if cut_of(m) is None else TERMS_A_CUT * cuts.index(cut_of(m) or 0) + NDCG
@@ -71,17 +80,18 @@ class ListMetrics:
 
     def exposed(self, row: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """Returns the cells of `exposed_lists` in a row, int64[EXPOSED_LISTS]: a view; None if there are none."""
-        return None if self.guard is None else row[self.width - EXPOSED_LISTS :]
+        at = self.width - GAUC_OF_ITEMS
+        return None if self.guard is None else row[at - EXPOSED_LISTS : at]
 
     @property
     def wanted(self) -> bool:
         """Whether rows have any cells for lists."""
-        return self.width > GAUC_WIDTH
+        return bool(self.names[:-1])
 
     @property
     def names(self) -> list[str]:
         """What rows have after users' AUC, for `fitted`."""
-        return [*self.metrics, *([] if self.guard is None else [self.guard.name])]
+        return [*self.metrics, *([] if self.guard is None else [self.guard.name]), _BY_ITEM]
 
     def add(
         self,
@@ -117,8 +127,16 @@ class ListMetrics:
         if self.guard is not None and propensity is not None:
             of = groups.label, propensity
             add_exposed_lists(self.guard, places, members, of, (scores.row, scores.p), sums)
-            mine = sums[:, : members.pairs, self.width - EXPOSED_LISTS :]
+            at = self.width - GAUC_OF_ITEMS
+            mine = sums[:, : members.pairs, at - EXPOSED_LISTS : at]
             mine[mine[..., XL_KNOWN] == 0] = 0  # otherwise it would depend on which windows are computed together
+
+    def _place_of(self, name: str) -> int:
+        """Returns where the cells of one of the `names` begin."""
+        if name in self.metrics:
+            return GAUC_WIDTH * (1 + self.metrics.index(name))
+        at = self.width - GAUC_OF_ITEMS
+        return at if name == _BY_ITEM else at - EXPOSED_LISTS
 
     def saved(self, kept: Mapping[int, Mapping[tuple[int, int], NDArray[np.int64]]]) -> list[list[Any]]:
         """Returns the sums by window and pair in the form of checkpoints."""
@@ -132,11 +150,13 @@ class ListMetrics:
         """Returns a copy of rows from a checkpoint with these `names`, in the current layout."""
         out = np.zeros((len(rows), self.width), np.int64)
         out[:, :GAUC_WIDTH] = rows[:, :GAUC_WIDTH]
-        for i, name in enumerate(names):  # only the last one may have another width
+        at = GAUC_WIDTH
+        for name in names:
+            width = GAUC_OF_ITEMS if name == _BY_ITEM else EXPOSED_LISTS if name.startswith(GUARD) else GAUC_WIDTH
             if name in self.names:
-                at, to = GAUC_WIDTH * (1 + i), GAUC_WIDTH * (1 + self.names.index(name))
-                width = GAUC_WIDTH if name in self.metrics else EXPOSED_LISTS
+                to = self._place_of(name)
                 out[:, to : to + width] = rows[:, at : at + width]
+            at += width
         return out
 
 

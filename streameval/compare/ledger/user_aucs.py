@@ -1,5 +1,5 @@
 """AUCs of users by pair: over impressions that one version served and another scored too, the other's AUC less the
-server's.
+server's; and how impressions of every item move them (`user_items`), where items are known.
 
 Scores are added in batches (`UserScores.add`), and reduced to what an AUC needs: whose they are, and a sort key with
 the label. They are combined once all have been added (`add_up`).
@@ -14,16 +14,17 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from streameval.compare.ledger.user_items import FEW_OF_A_USER, add_by_item, find_places
 from streameval.join.scores import Others, Served
 from streameval.sketches import blocks
-from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, SCALE
+from streameval.sketches.blocks import BLOCKS, GAUC_CELLS, NO_ITEM, SCALE
 from streameval.sketches.concordance import concordant_pairs, weighted_pairs
 from streameval.sketches.grid import score_key
 
 MOST_OF_A_USER = 4096  # impressions in a window: anyone with more is not a person, and would outweigh all others
+_ITEM = 2  # column of the item among the scores
 _PAIR_BITS = 7  # of a cell's number
 MOST_PAIRS = 1 << _PAIR_BITS
-_FEW = 32  # clicks or non-clicks of a user, up to which all pairs are compared: faster than sorting
 _SCALARS = BLOCKS * GAUC_CELLS
 _NO_COPIES = np.empty(0, np.uint32)
 
@@ -36,13 +37,20 @@ class Groups(NamedTuple):
     group: NDArray[np.int32]  # by impression
     label: NDArray[np.int8]
     copies: NDArray[np.int64] = np.empty(0, np.int64)  # how often each counts; empty: once each
+    item: NDArray[np.int8] = np.empty(0, np.int8)  # the item's block, see `sketches.blocks`; empty: not known of any
+
+
+def known_items(item: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Returns the blocks of items for `Groups`: none if no impression has one."""
+    return item if (item != NO_ITEM).any() else item[:0]
 
 
 class _Some(NamedTuple):
     """Scores of pairs."""
 
     cell: NDArray[np.uint32]  # the group, and in the lowest `_PAIR_BITS` bits the number of the pair
-    both: NDArray[np.uint32]  # [n, 2]: score key << 1 | label, of the server and of the other: adjacent in memory
+    both: NDArray[np.uint32]  # [n, 2]: score key << 1 | label, of the server and of the other: adjacent in memory;
+    # [n, 3] where items are known: the item's block
     copies: NDArray[np.uint32]  # empty: each counts once
 
 
@@ -52,7 +60,7 @@ def _concordant(entries: NDArray[np.uint32], clicks: int) -> int:
     of 2.
     """
     others = entries.size - clicks
-    if min(clicks, others) > _FEW:
+    if min(clicks, others) > FEW_OF_A_USER:
         entries.sort()
         return concordant_pairs(entries, entries.size)[0]
     pairs = np.int64(0)
@@ -107,8 +115,8 @@ def _take(
 
     New pairs are numbered as long as `pairs` has room; scores of any more are dropped.
     """
-    _, _, group, label, copies = by
-    weighed = copies.size > 0
+    _, _, group, label, copies, item = by
+    weighed, by_item = copies.size > 0, item.size > 0
     servers, served_p, served_at = served
     (indptr, series, p), at, start, first = others
     cell, both, many = out
@@ -136,6 +144,8 @@ def _take(
             entry = np.uint32(n)
             cell[entry] = where | np.uint32(pair)
             both[entry, 0], both[entry, 1] = mine, np.uint32(score_key(p[j]) << 1) | clicked
+            if by_item:
+                both[entry, _ITEM] = np.uint32(item[shown])
             if weighed:
                 many[entry] = copies[shown]
             n += 1
@@ -169,7 +179,8 @@ def _place(
         mine, clicked = _place_of(cell[k], found), entries[k, 0] & np.uint32(1)
         place = np.uint32(ends[mine, clicked] - 1 + np.int32(clicked))
         ends[mine, clicked] += 2 * np.int32(clicked) - 1
-        both[place, 0], both[place, 1] = entries[k, 0], entries[k, 1]
+        for column in range(entries.shape[1]):
+            both[place, column] = entries[k, column]
         if copies.size:
             many[place] = copies[k]
 
@@ -188,8 +199,8 @@ def _add_up(
     `ends`.
     """
     window, block = by.window, by.block
-    weighed = many.size > 0
-    entries = np.empty((2, MOST_OF_A_USER), np.uint32)
+    weighed, by_item = many.size > 0, both.shape[1] > _ITEM
+    entries, place = np.empty((2, MOST_OF_A_USER), np.uint32), np.empty((2, MOST_OF_A_USER))
     for g in range(window.size):
         for i in range(found):
             a, b = start[g * found + i], start[g * found + i + 1]
@@ -198,15 +209,23 @@ def _add_up(
                 continue
             for j in range(w):
                 entries[0, j], entries[1, j] = both[a + j, 0], both[a + j, 1]
+            copies, of_clicks, of_others = many[a:b], clicks, w - clicks
             if weighed:
-                of_clicks, of_others = np.int64(many[a : a + clicks].sum()), np.int64(many[a + clicks : b].sum())
+                of_clicks, of_others = np.int64(copies[:clicks].sum()), np.int64(copies[clicks:].sum())
                 if of_clicks == 0 or of_others == 0:
                     continue
-                served = _auc_of_copies(entries[0, :w], many[a:b], of_clicks, of_others)
-                difference = _auc_of_copies(entries[1, :w], many[a:b], of_clicks, of_others) - served
+            if by_item:  # before scores are sorted
+                find_places(entries[0, :w], copies, clicks, place[0])
+                find_places(entries[1, :w], copies, clicks, place[1])
+            if weighed:
+                served = _auc_of_copies(entries[0, :w], copies, of_clicks, of_others)
+                difference = _auc_of_copies(entries[1, :w], copies, of_clicks, of_others) - served
                 w = of_clicks + of_others
             else:
-                old, new = _concordant(entries[0, :w], clicks), _concordant(entries[1, :w], clicks)
+                if by_item:
+                    old, new = np.int64(place[0, :clicks].sum()), np.int64(place[1, :clicks].sum())
+                else:
+                    old, new = _concordant(entries[0, :w], clicks), _concordant(entries[1, :w], clicks)
                 pairs_of_user = np.float64(2 * clicks * (w - clicks))
                 served, difference = np.float64(old) / pairs_of_user, np.float64(new - old) / pairs_of_user
             wd = w * difference
@@ -219,6 +238,12 @@ def _add_up(
             out[_SCALARS + blocks.G_W_SQ] += w * w
             out[_SCALARS + blocks.G_ROWS] += 1
             out[_SCALARS + blocks.G_W_SERVER] += np.int64(np.rint(w * served * SCALE))
+            if by_item:
+                add_by_item(place, both[a:b, _ITEM], copies, (clicks, of_clicks, of_others), out)
+
+
+def _columns(by: Groups) -> int:
+    return _ITEM + 1 if by.item.size else _ITEM
 
 
 class UserScores:
@@ -236,7 +261,7 @@ class UserScores:
         every = list(others)
         size = sum(map(_size, every))  # in one piece, which the system can back with large pages
         copies = np.empty(size if by.copies.size else 0, np.uint32)
-        room, n = _Some(np.empty(size, np.uint32), np.empty((size, 2), np.uint32), copies), 0
+        room, n = _Some(np.empty(size, np.uint32), np.empty((size, _columns(by)), np.uint32), copies), 0
         for some in every:
             self._reach(int(some.scores.series.max(initial=-1)))
             n, self._found = _take(by, served, some, self.pair_of, self._pairs, (n, self._found), room)
@@ -261,7 +286,7 @@ class UserScores:
         for some in self._some:
             _count(some.cell, self._found, start)
         np.cumsum(start, out=start)
-        both = np.empty((int(start[-1]), 2), np.uint32)
+        both = np.empty((int(start[-1]), _columns(by)), np.uint32)
         many = np.empty(len(both), np.uint32) if by.copies.size else _NO_COPIES
         ends = np.stack((start[1:], start[:-1]), axis=1)
         for some in self._some:

@@ -23,6 +23,7 @@ from streameval.events.batch import Series
 from streameval.sketches import blocks as cells
 from streameval.sketches.blocks import (
     BLOCKS,
+    GAUC_OF_ITEMS,
     PAIR_CELLS,
     PAIR_SCALARS,
     SCALE,
@@ -108,7 +109,7 @@ class PairedSums:
         del floor
         self._forth, self._back, self._weighed = (baseline, candidate), (candidate, baseline), weighed
         self._starts = [BEFORE_ALL]
-        self._rows, self._gauc = WindowedSums(_WIDTH), WindowedSums(GAUC_WIDTH)
+        self._rows, self._gauc = WindowedSums(_WIDTH), WindowedSums(GAUC_WIDTH + GAUC_OF_ITEMS)
         self._whole = _sums(self._rows.total)  # views
         self._is_capped = False  # whether impressions above the user cap are counted
         self._apart: WindowedSums | None = None  # those above the cap; None: there are none yet
@@ -141,7 +142,7 @@ class PairedSums:
 
     def gain_gauc(self, segment: int, key: RowName, row: Ints) -> None:
         """See `ComparisonSums`."""
-        some = row[:GAUC_WIDTH]
+        some = np.concatenate([row[:GAUC_WIDTH], row[-GAUC_OF_ITEMS:]])  # without metrics of lists
         if key == self._back:
             some = oriented_gauc(gauc_sums(some)).rows()
         elif key != self._forth:

@@ -19,7 +19,7 @@ from streameval.events.columns import ScoreList
 from streameval.results.publish import Publisher
 from streameval.results.snapshot import Snapshot
 from streameval.server.prometheus.collector import SnapshotCollector
-from streameval.sketches.blocks import BLOCKS
+from streameval.sketches.blocks import BLOCKS, GAUC_OF_ITEMS
 from tests.compare.explain.test_simpson import only, replayed
 from tests.compare.explain.test_uniform_exposure import Rows, world
 
@@ -102,7 +102,9 @@ def test_sums_are_those_of_a_loop_over_lists() -> None:
 def test_equal_weights_give_the_difference_as_shown() -> None:
     some = Some(300, 2)
     some.propensity[:] = 0.25
-    shown, alike = uniform_exposure_of_lists(some.row(np.arange(some.label.size))[-EXPOSED_LISTS:])
+    guarded = LISTS.exposed(some.row(np.arange(some.label.size)))
+    assert guarded is not None
+    shown, alike = uniform_exposure_of_lists(guarded)
     assert float(shown.theta) == pytest.approx(float(alike.theta), abs=1e-6)
 
 
@@ -119,11 +121,23 @@ def test_the_order_of_arrival_and_who_served_are_nothing() -> None:
 def test_rows_of_a_checkpoint_keep_the_metrics_still_configured() -> None:
     some = Some(200, 4)
     row = some.row(np.arange(some.label.size))[None]
+    row[:, -GAUC_OF_ITEMS:] = np.arange(GAUC_OF_ITEMS)
     again = ListMetrics(("ndcg_3", "mrr"), CUT).fitted(row, LISTS.names)
-    assert np.array_equal(again[:, -EXPOSED_LISTS:], row[:, -EXPOSED_LISTS:])
+    assert np.array_equal(again[:, -EXPOSED_LISTS - GAUC_OF_ITEMS :], row[:, -EXPOSED_LISTS - GAUC_OF_ITEMS :])
     assert np.array_equal(again[:, 2 * GAUC_WIDTH : 3 * GAUC_WIDTH], row[:, GAUC_WIDTH : 2 * GAUC_WIDTH])
-    assert not ListMetrics((), ExposedCut(K + 1, LEAST)).fitted(row, LISTS.names)[:, GAUC_WIDTH:].any()
-    assert ListMetrics(("mrr",)).fitted(row, LISTS.names).shape == (1, 2 * GAUC_WIDTH)
+    other = ListMetrics((), ExposedCut(K + 1, LEAST)).fitted(row, LISTS.names)
+    assert not other[:, GAUC_WIDTH:-GAUC_OF_ITEMS].any()
+    assert np.array_equal(other[:, -GAUC_OF_ITEMS:], row[:, -GAUC_OF_ITEMS:])
+    without = ListMetrics(("mrr",)).fitted(row, LISTS.names)
+    assert np.array_equal(without[:, GAUC_WIDTH : 2 * GAUC_WIDTH], row[:, GAUC_WIDTH : 2 * GAUC_WIDTH])
+    assert np.array_equal(without[:, 2 * GAUC_WIDTH :], row[:, -GAUC_OF_ITEMS:])
+
+
+def test_rows_of_a_checkpoint_without_users_by_item_have_none() -> None:
+    row = Some(200, 4).row(np.arange(Some(200, 4).label.size))[None]
+    older = LISTS.fitted(row[:, :-GAUC_OF_ITEMS], LISTS.names[:-1])
+    assert np.array_equal(older, row)
+    assert not older[:, -GAUC_OF_ITEMS:].any()
 
 
 # -- end to end --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from streameval.compare.ledger.list_rows import GAUC_WIDTH
+from streameval.compare.ledger.list_rows import NO_LISTS
 from streameval.compare.reading.reading import MetricReading
 from streameval.compare.tracking.aside import AsideHours
 from streameval.compare.tracking.board import Board
@@ -29,7 +29,7 @@ def read(windows: list[int], aside: set[int]) -> Sequence[MetricReading]:
         board.arrivals(minute, {V1: 500})
         past.append((minute // 60 * 60, minute_rows(minute, 0.1, V2)))
         ended = [hour for hour in windows if (hour + 2) * 60 == minute + 1]
-        rows = [(hour * 60, {(V1, V2): np.random.default_rng(hour).integers(1, 100, GAUC_WIDTH)}) for hour in ended]
+        rows = [(hour * 60, {(V1, V2): np.random.default_rng(hour).integers(1, 100, NO_LISTS.width)}) for hour in ended]
         board.look(minute, past[-1:], lambda: iter(past), None, rows)
     (out,) = board.readings(lambda _, reading: reading)
     return out.metrics
