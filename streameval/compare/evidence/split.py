@@ -133,8 +133,9 @@ def spread(rows: NDArray[np.int64], scalars: NDArray[np.int64]) -> Reals:
     out[:, _V_LOSS_CLICK] = weigh * (squares[:, cells.LOSS_Y] - loss * y / n)
     of_clicks, of_others = scalars[:, cells.CLICKS_EXCESS], scalars[:, cells.OTHERS_EXCESS]  # 0 if all weights are 1
     out[:, _V_CLICK] = weigh * (y + of_clicks - y * y / n)
-    out[:, _V_PHI1] = weigh1 * (squares[:, cells.PHI1_SQ] * (1.0 + of_clicks / y) - phi1 * phi1 / y)
-    out[:, _V_PHI0] = weigh0 * (squares[:, cells.PHI0_SQ] * (1.0 + of_others / (n - y)) - phi0 * phi0 / (n - y))
+    # about the mean, then times the weights: of the square of a mean near 1 they would make most of the variance
+    out[:, _V_PHI1] = weigh1 * (1.0 + of_clicks / y) * (squares[:, cells.PHI1_SQ] - phi1 * phi1 / y)
+    out[:, _V_PHI0] = weigh0 * (1.0 + of_others / (n - y)) * (squares[:, cells.PHI0_SQ] - phi0 * phi0 / (n - y))
     return out
 
 

@@ -199,3 +199,21 @@ def test_its_error_is_the_empirical_one_with_heavy_users(exponent: float) -> Non
         error = np.sqrt(np.mean([float(g[name].v_clu) for g in got]))
         # a block that is most of an arm is left out at a larger error than it makes; a smaller one would be a false alarm
         assert 0.88 < error / theta.std() < 1.25, name
+
+
+def test_placements_of_weighted_impressions_vary_about_their_mean() -> None:
+    """Its square, near 1 for non-clicks, was left in: of a log with a tenth of the non-clicks most of the variance of AUC."""
+    rng = np.random.default_rng(7)
+    rows, scalars = np.zeros((2, 64, 8), np.int64), np.zeros((2, 64), np.int64)
+    want = np.zeros((2, 2))
+    for arm_of in range(2):
+        for label, (many, weight, mean) in enumerate([(3_000, 10, 0.9), (200, 2, 0.7)]):
+            phi = rng.beta(20 * mean, 20 * (1 - mean), many)
+            rows[arm_of, 0, cells.N] += many * weight
+            rows[arm_of, 0, cells.Y] += many * weight * label
+            rows[arm_of, 0, (cells.PHI0, cells.PHI1)[label]] = round(weight * phi.sum() * SCALE)
+            scalars[arm_of, (cells.PHI0_SQ, cells.PHI1_SQ)[label]] = round(weight * (phi * phi).sum() * SCALE)
+            scalars[arm_of, (cells.OTHERS_EXCESS, cells.CLICKS_EXCESS)[label]] = many * weight * (weight - 1)
+            want[arm_of, label] = 0.25 * weight**2 * ((phi - phi.mean()) ** 2).sum()  # either arm has half
+    found = split.spread(rows, scalars)[:, [4, 3]]
+    np.testing.assert_allclose(found, want, rtol=1e-4)
