@@ -336,6 +336,8 @@ def test_everything_is_reached_by_keyboard(demo, watch) -> None:
         if seen[-1] == "chip-v2":
             break
     assert {"metric", "slice", "step", "range", "chip-v1"} <= set(seen)
+    page.evaluate(SNAPSHOTS, 1)  # the next one is a while away: on a busy machine a press may last as long
+    assert page.evaluate("document.activeElement.dataset.focus") == "chip-v2"
     page.keyboard.press("Space")
     until(lambda: "versions=v1" in page.url)
     # snapshots redraw the controls; the focus stays where it was
@@ -381,5 +383,6 @@ def test_the_first_view_is_small(demo, watch) -> None:
     sizes: dict[str, int] = {}
     watched.page.on("response", lambda r: sizes.update({r.url: 0 if "/stream" in r.url else len(r.body())}))
     filled(watched, "overview")
-    stream = len(first_event(demo))
-    assert sum(sizes.values()) + stream < 310_000, (stream, sizes)
+    stream = len(first_event(demo))  # grows while the demo runs, which other tests do before
+    assert sum(sizes.values()) < 270_000, sizes
+    assert stream < 70_000, stream
