@@ -77,16 +77,15 @@ def deploy_and_comparison(
     known = newest_first(d for d in deploys if d.model == model and candidate in (None, d.version))
     if candidate is None:
         known.sort(key=lambda d: d.kind == "shadow")
-    of = {deploy.id: best(c for c in comparisons if c.deploy == deploy.id) for deploy in known}
-    for deploy in known:
-        serving = next((d for d in known if d.noticed is not None and d.kind != "shadow"), None)
-        if candidate is None and deploy.noticed is None and serving is not None:
-            found = of[serving.id]
-            if found is not None and (_is_worse_live(found) or (found.looked or 0) > deploy.at + AWAITED):
+    if known:
+        newest, serving = known[0], next((d for d in known if d.noticed is not None and d.kind != "shadow"), None)
+        if candidate is None and newest.noticed is None and serving is not None:
+            found = best(c for c in comparisons if c.deploy == serving.id)
+            if found is not None and (_is_worse_live(found) or (found.looked or 0) > newest.at + AWAITED):
                 return serving, found
-        return deploy, of[deploy.id]
-    newest = max(mine, key=lambda c: c.start, default=None)
-    return None, newest and best(c for c in mine if c.deploy == newest.deploy)
+        return newest, best(c for c in comparisons if c.deploy == newest.id)
+    last = max(mine, key=lambda c: c.start, default=None)
+    return None, last and best(c for c in mine if c.deploy == last.deploy)
 
 
 def worse_live(
