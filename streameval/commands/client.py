@@ -47,13 +47,16 @@ class MonitorClient:
         # a redirect would send the token to wherever it leads
         self._opener = urllib.request.build_opener(_NoRedirects)
 
-    def announce(self, model: str, version: str, at: str | None, note: str, link: str) -> dict[str, Any]:
-        """Announces a deploy: the record."""
+    def announce(
+        self, model: str, version: str, at: str | None, note: str, link: str
+    ) -> tuple[dict[str, Any], str | None]:
+        """Announces a deploy: the record, and the monitor's warning if it has one."""
         body: dict[str, Any] = {"model": model, "version": version, "note": note, "link": link}
         if at is not None:
             body["at"] = at
         answer = self._ask("POST", "/api/v1/deploys", body)
-        return _member(answer, "deploy", dict)
+        warning = answer.get("warning")  # a monitor of an older version has none
+        return _member(answer, "deploy", dict), warning if isinstance(warning, str) else None
 
     def verdict(self, model: str, candidate: str) -> dict[str, Any]:
         """The verdict on the newest deploy of a version."""

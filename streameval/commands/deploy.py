@@ -50,8 +50,10 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 @TOKEN_FILE
 def deploy(model: str, version: str, at: str | None, note: str, link: str, url: str, token_file: Path | None) -> None:
     """Announce the deploy of a version to a running monitor."""
-    record = monitor_at(url, token_file).announce(model, version, at, note, link)
+    record, warning = monitor_at(url, token_file).announce(model, version, at, note, link)
     click.echo(f"announced: {record.get('model')} {record.get('version')} at {record.get('at')}")
+    if warning is not None:
+        click.echo(f"warning: {printable(warning)}", err=True)
 
 
 @click.command()

@@ -306,6 +306,16 @@ def test_a_deploy_is_announced_with_the_token_of_a_file(stage, tmp_path: Path) -
     assert stage.inbox.take() == (Announcement("default", "v2", NOON - 3_600_000, "ü", "https://ci/1"),)
 
 
+def test_a_model_that_nobody_has_seen_is_a_warning(stage, monkeypatch) -> None:
+    monkeypatch.setenv("STREAMEVAL_TOKEN", TOKEN)
+    stage.publish(comparison(), deploys=(deploy(),))
+    code, output = run("deploy", "--model", "defualt", "--version", "v2", "--url", stage.handle.url)
+    assert code == 0
+    assert output.splitlines()[1:] == [
+        'warning: no impression of model "defualt" has been seen; there are: "default"'
+    ]  # fmt: skip
+
+
 def test_a_refused_announcement_says_why(stage, tmp_path: Path, monkeypatch) -> None:
     where = ("--url", stage.handle.url)
     assert "401 a token is needed" in run("deploy", "--model", "m", "--version", "v", *where)[1]

@@ -18,7 +18,7 @@ from streameval.server.api import tables
 from streameval.server.api.answers import answer, answer_of_write, counted, parse_time, rfc3339
 from streameval.server.api.queries import DeployBody, DeploysQuery
 from streameval.server.api.schemas import comparisons as schemas
-from streameval.server.api.selection import check_model
+from streameval.server.api.selection import check_model, warning_of_unseen
 from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, bad_parameter, problem_responses
 
@@ -75,7 +75,8 @@ def router(publisher: Publisher, announcements: Announcements | None, clock: Cal
             raise Problem(503, detail, headers={"Retry-After": "2"}) from None
         deploy = _new(left) if on_record is None else with_announcement(on_record, left)
         status = 201 if on_record is None and not again else 200
-        return answer_of_write(snapshot, {"deploy": _shown(deploy)}, status)
+        warning = warning_of_unseen(snapshot, said.model)
+        return answer_of_write(snapshot, {"deploy": _shown(deploy), "warning": warning}, status)
 
     return routes
 

@@ -11,7 +11,7 @@ from streameval.results.result import Result
 from streameval.results.snapshot import Snapshot
 from streameval.results.window_slices import SliceRow
 from streameval.server.api.queries import ResultsQuery, SeriesFilter
-from streameval.server.http.problems import Problem, bad_parameter, unknown
+from streameval.server.http.problems import Problem, bad_parameter, listed, quoted, unknown
 
 
 def matching_series(known: Iterable[Series], which: SeriesFilter) -> list[Series]:
@@ -79,6 +79,18 @@ def models(snapshot: Snapshot) -> list[str]:
     """The names of every model that has results, deploys or comparisons."""
     names = {r.series.model for r in snapshot.results.overall} | {d.model for d in snapshot.deploys}
     return sorted(names | {c.candidate.model for c in snapshot.comparisons})
+
+
+def warning_of_unseen(snapshot: Snapshot, model: str) -> str | None:
+    """A model without any traffic, while others have some, may be misspelt: says which have; else None.
+
+    A new model is announced before its first impression, so that is no error.
+    """
+    deployed = {d.model for d in snapshot.deploys if d.noticed is not None}
+    seen = sorted(deployed | {r.series.model for r in snapshot.results.overall})
+    if not seen or model in seen:
+        return None
+    return f"no impression of model {quoted(model)} has been seen; there are: {listed(seen)}"
 
 
 def check_model(snapshot: Snapshot, model: str | None) -> None:

@@ -51,15 +51,24 @@ class Problem(Exception):  # noqa: N818  the RFC's word
 
 def bad_parameter(name: str, value: str, right: str, where: str = "query") -> Problem:
     """422: a parameter that is well formed but cannot be used; `right` says what can be used."""
-    detail = f"{name} = {_quoted(value)}: {right}"
+    detail = f"{name} = {quoted(value)}: {right}"
     return Problem(422, detail, errors=[{"parameter": name, "in": where, "value": _shown(value), "detail": right}])
 
 
 def unknown(kind: str, value: str, known: list[str]) -> Problem:
     """404: no such model, version, window, ...; says which there are."""
-    there = ", ".join(_quoted(name) for name in known[:50]) + (", ..." if len(known) > 50 else "")
-    have = f"there are: {there}" if known else "there is none yet"
-    return Problem(404, f"{kind} = {_quoted(value)}: unknown; {have}", extra={"known": known[:50]})
+    have = f"there are: {listed(known)}" if known else "there is none yet"
+    return Problem(404, f"{kind} = {quoted(value)}: unknown; {have}", extra={"known": known[:50]})
+
+
+def quoted(value: str) -> str:
+    """The value as an error shows it."""
+    return '"' + _shown(value) + '"'
+
+
+def listed(names: list[str]) -> str:
+    """The first 50 names, quoted."""
+    return ", ".join(quoted(name) for name in names[:50]) + (", ..." if len(names) > 50 else "")
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -131,7 +140,7 @@ async def _on_problem(request: Request, error: Exception) -> Response:
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     errors = [_explained(request, problem) for problem in error.errors()[:_MOST]]
-    detail = "; ".join(f"{e['parameter']} = {_quoted(e['value'])}: {e['detail']}" for e in errors)
+    detail = "; ".join(f"{e['parameter']} = {quoted(e['value'])}: {e['detail']}" for e in errors)
     return problem_response(request, Problem(422, detail, errors=errors))
 
 
@@ -189,7 +198,3 @@ def _shown(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-
-
-def _quoted(value: str) -> str:
-    return '"' + _shown(value) + '"'

@@ -71,6 +71,15 @@ def test_an_announcement_is_handed_to_the_loop(post, inbox) -> None:
     )  # fmt: skip
 
 
+def test_a_model_without_traffic_beside_others_is_named_in_a_warning(post, inbox) -> None:
+    assert post(BODY).json()["warning"] is None
+    answer = post({**BODY, "model": "defualt"})
+    assert answer.status_code == 201  # a new model is announced before its first impression
+    warning = 'no impression of model "defualt" has been seen; there are: "default", "ftrl"'
+    assert Announced.model_validate(answer.json()).warning == answer.json()["warning"] == warning
+    assert [said.model for said in inbox.take()] == ["default", "defualt"]
+
+
 def test_without_a_time_it_is_now_and_a_second_one_renews_the_first(post, inbox) -> None:
     assert post(BODY).status_code == 201
     again = post({**BODY, "at": str(NOW + 60), "note": "said later"})

@@ -32,9 +32,10 @@ class AnnouncedDeploy(Deploy):
 
 
 class Announced(Stamped):
-    """The announcement that was accepted."""
+    """The announcement that was accepted; `warning` says so if its model has had no traffic while others have."""
 
     deploy: AnnouncedDeploy
+    warning: str | None
 
 
 @shape(reading.Estimate)
