@@ -311,9 +311,8 @@ def test_a_model_that_nobody_has_seen_is_a_warning(stage, monkeypatch) -> None:
     stage.publish(comparison(), deploys=(deploy(),))
     code, output = run("deploy", "--model", "defualt", "--version", "v2", "--url", stage.handle.url)
     assert code == 0
-    assert output.splitlines()[1:] == [
-        'warning: no impression of model "defualt" has been seen; there are: "default"'
-    ]  # fmt: skip
+    warning = 'warning: no impression of model "defualt" has been seen; there are: "default"'
+    assert output.splitlines()[1:] == [warning]
 
 
 def test_a_refused_announcement_says_why(stage, tmp_path: Path, monkeypatch) -> None:
