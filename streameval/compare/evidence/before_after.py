@@ -47,6 +47,7 @@ from streameval.sketches.blocks import SCALE
 LevelKind = Literal["log_loss", "auc", "calibration", "mean_pclick"]
 LEVEL_KINDS: tuple[LevelKind, ...] = ("log_loss", "auc", "calibration", "mean_pclick")
 ADVICE = "score a few percent of the traffic with the old version too, in shadow: a paired comparison needs a thousandth of the traffic"
+_SAYS_NOTHING = 1.0  # a change in AUC, in log E/O, in log loss relative to the entropy: all of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +199,7 @@ class Shift:
 
     def half_width(self, tau: float, alpha: float) -> Reals:
         """Returns half the width of theta's confidence sequence of level 1 - 2 alpha, valid at all looks at once.
-        Infinite where unknown.
+        Infinite where unknown, and where the sequence says nothing: it holds 0, and changes of `_SAYS_NOTHING` too.
         """
         parts = []
         for information, df in self._both():
@@ -206,7 +207,8 @@ class Shift:
             known = np.isfinite(information) & (information > 0)
             part[known] = eprocess.half_width(information[known], 2.0 / tau**2, alpha, df[known]) / information[known]
             parts.append(part)
-        out: Reals = np.maximum(*parts)
+        half: Reals = np.maximum(*parts)
+        out: Reals = np.where((half > np.abs(self.theta)) & (half >= _SAYS_NOTHING), np.inf, half)
         return out
 
 

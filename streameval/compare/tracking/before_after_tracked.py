@@ -338,6 +338,8 @@ class BeforeAfterTracked(Tracked):
             reason = "not_compared"
         elif not math.isfinite(difference):
             reason = "too_little_history" if found.days < fewest_days(self._back or WEEK_DAYS) else "too_few_clicks"
+        elif not math.isfinite(lower):
+            reason = "too_little_history"
         return MetricReading(
             metric=name,
             baseline=baseline,

@@ -159,6 +159,20 @@ def test_too_little_history_says_so(before: int, says: str | None) -> None:
     assert (reading.verdict, reading.floors_met, reading.log_e_worse) == ("undecided", False, 0.0)
 
 
+@pytest.mark.parametrize(("seed", "before"), [(seed, before) for seed in range(4) for before in (7, 8, 10)])
+def test_bounds_of_few_days_are_in_the_range_of_the_metric_or_not_known(seed: int, before: int) -> None:
+    """They were +-3.5e12 for an AUC. A bound that is not shown is explained."""
+    for m in run(seed, BAD, before=before, after=1)[0].reading().metrics:
+        if m.metric == "gauc":
+            continue
+        assert m.difference is not None
+        if m.lower is None or m.upper is None:
+            assert (m.lower, m.upper, m.reason) == (None, None, "too_little_history")
+        else:
+            assert -2.0 < m.lower < m.difference < m.upper < 2.0
+            assert m.reason is None
+
+
 def test_days_on_which_others_served_are_no_history() -> None:
     """A week ago there is a baseline, but it served alone on two days only."""
     world, start = Days(0), 10 * DAY
