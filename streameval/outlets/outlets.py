@@ -24,7 +24,7 @@ from streameval.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 5.0  # that a stop waits for messages and sinks
+CLOSE_SECONDS = 5.0  # in which a stop sends messages, and writes to sinks
 
 
 class Outlets:
@@ -50,7 +50,8 @@ class Outlets:
         ]
         self._awake, self._last = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="outlets", daemon=True)
-        self._unsubscribe = publisher.subscribe(self._wake) if settings.notify or settings.sinks else None
+        follows = settings.notify or settings.sinks or self._notifier.removed
+        self._unsubscribe = publisher.subscribe(self._wake) if follows else None
         if receivers and folder is None:
             log.warning("notify: store.path is not set: messages are queued in memory, and a restart loses them")
 
@@ -86,7 +87,9 @@ class Outlets:
             self.handlings = others if handling is None else {**others, comparison: handling}
 
     def close(self) -> None:
-        """Sends the changes of the last snapshot, and writes what sinks lack, within `CLOSE_SECONDS`."""
+        """Sends the changes of the last snapshot, and writes what sinks lack, within `CLOSE_SECONDS`; a message that is on
+        its way then is waited for.
+        """
         deadline = time.monotonic() + CLOSE_SECONDS
         if self._unsubscribe is not None:
             self._unsubscribe()
@@ -94,9 +97,10 @@ class Outlets:
             self._awake.set()
             if self._thread.ident is not None:
                 self._thread.join(CLOSE_SECONDS)
-            self._notifier.close(max(0.0, deadline - time.monotonic()))
+            self._notifier.finish(max(0.0, deadline - time.monotonic()))
             for feed in self._feeds:
                 feed.close(max(0.0, deadline - time.monotonic()))
+            self._notifier.close()
         self._outbox.close()
 
     _states: tuple[ReceiverState, ...] = ()

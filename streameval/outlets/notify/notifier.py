@@ -8,6 +8,7 @@ content is set aside; any other failure delays all messages of that receiver.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -18,7 +19,7 @@ from dataclasses import replace
 from streameval.compare.reading.notified import Told, ToldState, Untold
 from streameval.outlets.notify.changes import Change, verdict_changes
 from streameval.outlets.notify.message import message_of
-from streameval.outlets.notify.receivers import DeliveryError, Receiver
+from streameval.outlets.notify.receivers import SEND_SECONDS, DeliveryError, Receiver
 from streameval.outlets.notify.silence import ClockSteps, silences
 from streameval.results.outlets import ReceiverState
 from streameval.results.snapshot import Snapshot
@@ -32,6 +33,7 @@ _LONGEST_BACKOFF = 300.0  # seconds
 _PRIMED = "primed"  # a condition: changes are sent from then on
 _LOOK_SECONDS = 5.0  # between two checks for work that nobody has announced: another worker's, or the lease
 _NEVER_SENT = ("no_receivers", "not_subscribed", "serves_nobody", "before_notifications")
+ANSWER_SECONDS = SEND_SECONDS + 1.0  # that a stop waits for the answer to a message on its way
 _REFUSED_SECONDS = 3600.0  # until a rejected message is tried again, at most
 
 
@@ -60,9 +62,8 @@ class Notifier:
         if receivers and _PRIMED not in self._conditions and not had_state:
             outbox.put((), clock(), (_PRIMED,))
             self._conditions.add(_PRIMED)
-        gone = outbox.forget_receivers(self._receivers)
-        if gone:
-            log.warning("notify: dropped %d messages for receivers that are no longer configured", gone)
+        # whose messages wait, though they are no longer configured: until a start has gone well, since it may be a mistake
+        self.removed = outbox.queues().keys() - self._receivers.keys()
         self._posts = {one.name: Post(one, outbox, external_url, clock) for one in receivers}
 
     def start(self) -> None:
@@ -77,6 +78,8 @@ class Notifier:
         primes = _PRIMED not in self._conditions
         if primes and not snapshot.whole:  # its past has not been restored yet
             return
+        if self.removed and snapshot.whole:
+            self._forget_removed()
         changes = [one for one in verdict_changes(snapshot) if one.key not in self._known]
         going_on = self._conditions - {_PRIMED}
         quiet = silences(snapshot, now, self._thresholds, going_on, stepped)
@@ -94,6 +97,16 @@ class Notifier:
         self._conditions.difference_update(quiet.closes)
         for post in self._posts.values():
             post.wake()
+
+    def _forget_removed(self) -> None:
+        try:
+            gone = self._outbox.forget_receivers(self._receivers)
+        except StoreError as error:
+            log.error("notify: %s; retrying", error)
+            return
+        names = ", ".join(f'"{name}"' for name in sorted(self.removed))
+        log.warning("notify: receivers that are no longer configured had messages, dropped (%d): %s", gone, names)
+        self.removed = set()
 
     def _parcels(self, changes: Iterable[Change], *, old: bool) -> list[Parcel]:
         """What was told while a version served is ended aloud, though it serves nobody now: an incident may be open."""
@@ -151,13 +164,16 @@ class Notifier:
             )
         return tuple(out)
 
-    def close(self, seconds: float) -> None:
-        """Sends what can be sent within `seconds`; the rest waits in the outbox."""
+    def finish(self, seconds: float) -> None:
+        """Sends what can be sent within `seconds`; the rest waits in the outbox. Does not wait for it."""
         deadline = time.monotonic() + seconds
         for post in self._posts.values():
-            post.finish()
+            post.finish(deadline)
+
+    def close(self) -> None:
+        """Waits for the end of `finish`, and then for the answers to what is being sent: without them it is sent again."""
         for post in self._posts.values():
-            post.join(max(0.0, deadline - time.monotonic()))
+            post.close()
 
 
 class Post:
@@ -170,6 +186,8 @@ class Post:
         self._external_url, self._clock = external_url, clock
         self._awake = threading.Event()
         self._last = False  # no more waiting
+        self._until = math.inf  # monotonic seconds: nothing is sent from then on
+        self._left = False  # nobody waits for its end
         self._failed = 0  # attempts in a row
         self._sent: dict[int, Told] = {}  # accepted by the receiver, but not yet noted in the outbox
         self._thread = threading.Thread(target=self._run, name=f"notify-{receiver.name}", daemon=True)
@@ -182,21 +200,28 @@ class Post:
         """There may be something to send."""
         self._awake.set()
 
-    def finish(self) -> None:
-        """Ends once nothing can be sent at once."""
+    def finish(self, deadline: float) -> None:
+        """Ends once nothing can be sent at once, and begins nothing after `deadline` (monotonic seconds)."""
+        self._until = deadline
         self._last = True
         self._awake.set()
 
-    def join(self, seconds: float) -> None:
-        """Waits for the end."""
-        if self._thread.ident is not None:
-            self._thread.join(seconds)
+    def close(self) -> None:
+        """Waits for the end, and for the answer to a message that is on its way."""
+        if self._thread.ident is None:
+            return
+        self._thread.join(max(0.0, self._until - time.monotonic()) + ANSWER_SECONDS)
+        self._left = self._thread.is_alive()
+        if self._left:
+            log.warning("notify %s: no answer before the end; its message will be sent again", self._receiver.name)
 
     def _run(self) -> None:
         while True:
             try:
                 wait = self._send_all()
             except StoreError as error:
+                if self._left:  # the outbox is closed
+                    return
                 self._note(str(error))
                 wait = self._backoff()
             except Exception:
@@ -221,7 +246,10 @@ class Post:
         """Sends what is due, in order; returns how long to wait before the next attempt, 0 when nothing is left."""
         if not self._outbox.lease():
             return 0.0
-        while (waiting := self._outbox.next_due(self._receiver.name, self._clock())) is not None:
+        while time.monotonic() < self._until:
+            waiting = self._outbox.next_due(self._receiver.name, self._clock())
+            if waiting is None:
+                break
             if waiting.muted:
                 self._outbox.done(waiting.number, self._told("muted"))
                 self.counts["muted"] += 1

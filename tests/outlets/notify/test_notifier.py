@@ -60,7 +60,8 @@ def telling(
     try:
         yield out
     finally:
-        out.close(60.0)
+        out.finish(60.0)
+        out.close()
         outbox.close()
 
 
@@ -125,7 +126,8 @@ def test_a_receiver_that_hangs_holds_up_neither_the_caller_nor_another_receiver(
         assert not other.taken
         hang.set()
         until(lambda: list(dict.fromkeys(other.ids)) == keys_of(5))  # whom it hung for too long was asked again
-        notifier.close(60.0)
+        notifier.finish(60.0)
+        notifier.close()
         outbox.close()
 
 
@@ -327,7 +329,8 @@ def test_a_clock_that_is_set_makes_no_model_silent_and_hides_none_that_is(
             kept[alive] -= step  # of before
         out.see(replace(snapshot, number=second + 1, last_seen=dict(kept)))
         wall, elapsed = wall + 5.0, elapsed + 5.0
-    out.close(60.0)
+    out.finish(60.0)
+    out.close()
     assert [(post.body["kind"], post.body["model"]) for post in inbox.taken] == [("no_data", "feed")]
     outbox.close()
 
@@ -357,6 +360,7 @@ def test_what_has_failed_does_not_wait_for_a_clock_that_was_set_back(
     deadline = time.monotonic() + 15.0
     while len(inbox.taken) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    out.close(60.0)
+    out.finish(60.0)
+    out.close()
     outbox.close()
     assert inbox.ids == keys_of(2)  # in order

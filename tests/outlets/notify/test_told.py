@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,7 @@ from streameval.server import create_app
 from streameval.settings import toml
 from streameval.settings.server import Server
 from streameval.store.outbox import Outbox, Parcel
-from tests.outlets.receiving import Inbox, http_receiver
+from tests.outlets.receiving import Inbox, Post, http_receiver
 from tests.outlets.telling import seen, story
 from tests.server.conftest import Client
 
@@ -150,6 +152,63 @@ def test_nobody_is_told_while_the_receiver_fails_or_there_is_none(inbox: Inbox, 
         running.publish(2)
         assert running.told() == [[], []]
         assert running.untold() == ["no_receivers"] * 2
+
+
+def test_messages_of_a_receiver_that_was_renamed_are_kept_until_a_start_has_gone_well(
+    inbox: Inbox, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start that was refused, over a mistake in the settings, had dropped them already."""
+    inbox.answer = lambda post: (503, {})
+    with monitor(tmp_path, hook(tmp_path, inbox, name="oncall")) as running:
+        running.wait_untold(1, ["waiting"])
+    with monitor(tmp_path, hook(tmp_path, inbox, name="on-call")):
+        """Ends before it has seen anything, as a start that is refused."""
+    with monitor(tmp_path) as nobody:
+        nobody.outlets._wake()  # as a start without receivers that is refused
+    inbox.answer = lambda post: (200, {})
+    with monitor(tmp_path, hook(tmp_path, inbox, name="oncall")) as again:
+        again.wait(1, lambda told: [len(some) for some in told] == [1])
+    assert len(inbox.taken) == 1
+    inbox.answer = lambda post: (503, {})
+    with monitor(tmp_path, hook(tmp_path, inbox, name="oncall")) as running:
+        running.wait_untold(2, [None, "waiting"])
+    with monitor(tmp_path) as nobody:
+        nobody.wait_untold(2, [None, "receiver_removed"])
+    assert any(
+        record.getMessage() == 'notify: receivers that are no longer configured had messages, dropped (1): "oncall"'
+        for record in caplog.records
+    )
+
+
+@pytest.mark.parametrize("answers_in", [1.0, 3.0])
+def test_a_stop_while_a_slow_receiver_answers_sends_nothing_twice(
+    answers_in: float, inbox: Inbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is on its way is waited for; one that takes longer than any answer may is said to be sent again."""
+    monkeypatch.setattr("streameval.outlets.outlets.CLOSE_SECONDS", 0.2)
+    hangs = answers_in > 2.0
+    if hangs:
+        monkeypatch.setattr("streameval.outlets.notify.notifier.ANSWER_SECONDS", 0.2)
+    begun = threading.Event()
+
+    def slow(post: Post) -> tuple[int, dict[str, str]]:
+        begun.set()
+        time.sleep(answers_in)
+        return 200, {}
+
+    inbox.answer = slow
+    with monitor(tmp_path, hook(tmp_path, inbox)) as running:
+        running.publish(1)
+        assert begun.wait(PATIENCE)
+    for one in threading.enumerate():
+        if one.name == "notify-webhook":
+            one.join()
+    inbox.answer = lambda post: (200, {})
+    with monitor(tmp_path, hook(tmp_path, inbox)) as again:
+        again.wait(1, lambda told: [len(some) for some in told] == [1])
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    warned = "notify webhook: no answer before the end; its message will be sent again"
+    assert (len(inbox.taken), said) == ((2, [warned]) if hangs else (1, []))
 
 
 def test_of_nobody_it_says_why(inbox: Inbox, tmp_path: Path) -> None:
