@@ -26,7 +26,7 @@ from streameval.compare.ledger.strata import Strata, with_placed
 from streameval.compare.reading.choice import serves_nobody
 from streameval.compare.reading.reading import Comparison, Deploy, Role
 from streameval.compare.reading.words import headline
-from streameval.compare.tracking.board import Board
+from streameval.compare.tracking.board import CHANGED_RULE, Board
 from streameval.compare.tracking.limits import BoardLimits
 from streameval.compare.tracking.rows_that_count import Placing, named
 from streameval.compare.tracking.silence import Due, Silence, Stretch
@@ -290,7 +290,7 @@ class Comparisons:
         """
         before = self._board.looked, self._board.arrived
         for restarted in self._board.restore(state):
-            log.warning("comparison %s restarts: the settings in [compare], or of its metrics, have changed", restarted)
+            log.warning("comparison %s restarts: %s", restarted, CHANGED_RULE)
         if before != (self._board.looked, self._board.arrived):
             codes = self._codes()
             self._silence.restore(state["silence"], self._looks.of)

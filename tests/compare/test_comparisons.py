@@ -72,8 +72,12 @@ def test_a_running_comparison_restarts_when_the_rule_changes_and_gets_a_verdict(
     with caplog.at_level(logging.WARNING):
         again = restarted(pipeline, tmp_path / "state", alpha=0.01, margins={"auc": 0.002})
     assert f"comparison {before.id} restarts: the settings in [compare], or of its metrics, have changed" in caplog.text
+    (anew,) = paired(again).changes
+    assert (anew.kind, anew.at, anew.verdict) == ("anew", before.looked, "undecided")
+    assert anew.text == "the settings in [compare], or of its metrics, have changed"
     rest(again, 9)
     after = paired(again)
+    assert after.changes[0] == anew
     assert (after.id, after.alpha, after.start) == (before.id, 0.01, before.looked)
     assert {m.metric: m.margin for m in after.metrics}["auc"] == 0.002
     assert after.verdict == "worse"

@@ -29,6 +29,8 @@ from streameval.events.batch import Series
 from streameval.events.durations import HOUR
 from streameval.events.names import OTHER
 
+CHANGED_RULE = "the settings in [compare], or of its metrics, have changed"
+
 
 class Board:
     """Deploys, and the comparisons that they lead to."""
@@ -221,7 +223,9 @@ class Board:
                 tracked.restore(one)
                 self.tracked.append(tracked)
             else:
-                self._track(deploy, one["setup"], *sides, self.looked * self._pane, self.looked)
+                at = self.looked * self._pane
+                self._track(deploy, one["setup"], *sides, at, self.looked)
+                self.tracked[-1].begins_anew(at, CHANGED_RULE)
                 restarted.append(self.tracked[-1].id)
         before = state.get("revisions", self._revisions)
         self._from_scratch({name for name, one in self._revisions.items() if one != before.get(name)})

@@ -107,6 +107,10 @@ class Tracked(ABC):
         self._record = Record.restore(state["record"], self._metrics_of_looks())
         self._decision = Decision.restore(state.get("decision"))
 
+    def begins_anew(self, at: int, why: str) -> None:
+        """Records at the start that it takes the place of an earlier one of the same versions, which it forgets."""
+        self._record.start_over(at, why)
+
     # -- optional: not every setup has them -----------------------------------------------------------------------
 
     def log_loss(self) -> Statistic | None:

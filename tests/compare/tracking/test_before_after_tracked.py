@@ -311,6 +311,7 @@ def test_a_changed_rule_restarts_running_comparisons_and_leaves_ended_ones() -> 
     assert [comparison_json(after[key]) for key in over] == [comparison_json(before[key]) for key in over]
     (running,) = (after[key] for key in runs if after[key].setup == "before_after")
     assert (running.alpha, running.start) == (0.01, change * HOUR)
+    assert [(one.kind, one.at) for one in running.changes] == [("anew", change * HOUR)]
     # of each hour since then, and of the same hour a week before; none twice
     hours = [(hour, newer) for hour in range(change, end)] + [(hour - 7 * DAY, NEW) for hour in range(change, end)]
     rows = [stream.kept[hour][version, None][: BLOCKS * SERIES_CELLS] for hour, version in hours]
