@@ -311,7 +311,7 @@ def test_a_model_that_nobody_has_seen_is_a_warning(stage, monkeypatch) -> None:
     stage.publish(comparison(), deploys=(deploy(),))
     code, output = run("deploy", "--model", "defualt", "--version", "v2", "--url", stage.handle.url)
     assert code == 0
-    warning = 'warning: no impression of model "defualt" has been seen; there are: "default"'
+    warning = 'warning: model "defualt" has no impression in any window, and no deploy on record; those that have are: "default"'
     assert output.splitlines()[1:] == [warning]
 
 

@@ -90,7 +90,7 @@ def warning_of_unseen(snapshot: Snapshot, model: str) -> str | None:
     seen = sorted(deployed | {r.series.model for r in snapshot.results.overall})
     if not seen or model in seen:
         return None
-    return f"no impression of model {quoted(model)} has been seen; there are: {listed(seen)}"
+    return f"model {quoted(model)} has no impression in any window, and no deploy on record; those that have are: {listed(seen)}"
 
 
 def check_model(snapshot: Snapshot, model: str | None) -> None:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from streameval.compare.announce import Announcements
@@ -114,7 +114,7 @@ def create_app(
         api_dead_letters.router(publisher, access, letters),
         api_stream.router(streams),
     ):
-        app.include_router(_measured(routes, turns))
+        app.include_router(_measured(routes, turns), dependencies=[Depends(problems.each_once)])
     scraped = None if history is None else history.path.with_name(f"scraped-{settings.port}.json")
     ttl = settings.version_ttl / 1000
     collector = SnapshotCollector(

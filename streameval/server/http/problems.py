@@ -132,6 +132,18 @@ def problem_response(request: Request, problem: Problem) -> Response:
     return JSONResponse(problem_json(problem, request.url.path), problem.status, headers, MEDIA_TYPE)
 
 
+async def each_once(request: Request) -> None:
+    """Of a query parameter that is given twice only one would be read: it is a 422."""
+    given = {name: request.query_params.getlist(name) for name in _known_parameters(request, "query")}
+    errors = [
+        {"parameter": name, "in": "query", "value": _shown(values[-1]), "detail": f"is given {len(values)} times"}
+        for name, values in given.items()
+        if len(values) > 1
+    ]
+    if errors:
+        raise Problem(422, _detail(errors), errors=errors)
+
+
 async def _on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return problem_response(request, error)
@@ -139,9 +151,8 @@ async def _on_problem(request: Request, error: Exception) -> Response:
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    errors = [_explained(request, problem) for problem in error.errors()[:_MOST]]
-    detail = "; ".join(f"{e['parameter']} = {quoted(e['value'])}: {e['detail']}" for e in errors)
-    return problem_response(request, Problem(422, detail, errors=errors))
+    errors = [_explained(request, problem, error.body) for problem in error.errors()[:_MOST]]
+    return problem_response(request, Problem(422, _detail(errors), errors=errors))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:
@@ -164,7 +175,11 @@ def _allowed(request: Request) -> str:
     return ", ".join(m for m in _METHODS if m in taken or (m == "HEAD" and "GET" in taken))
 
 
-def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
+def _detail(errors: list[dict[str, str]]) -> str:
+    return "; ".join(f"{e['parameter']} = {quoted(e['value'])}: {e['detail']}" for e in errors)
+
+
+def _explained(request: Request, problem: Mapping[str, Any], body: object) -> dict[str, str]:
     where, *path = [str(part) for part in problem["loc"]] or ["request"]
     right = str(problem["msg"]).removeprefix("Value error, ")
     right = right.replace("Input should be", "must be").replace("String should", "must")
@@ -178,7 +193,8 @@ def _explained(request: Request, problem: Mapping[str, Any]) -> dict[str, str]:
         right = "is required"
     elif right.startswith("must be a valid integer"):
         right = "must be an integer"
-    value = "" if problem["type"] == "missing" else _shown(problem["input"])
+    given = body if problem["type"] == "json_invalid" else problem["input"]  # FastAPI has {} there
+    value = "" if problem["type"] == "missing" else _shown(given)
     return {"parameter": ".".join(path) or where, "in": where, "value": value, "detail": right}
 
 

@@ -75,7 +75,7 @@ def test_a_model_without_traffic_beside_others_is_named_in_a_warning(post, inbox
     assert post(BODY).json()["warning"] is None
     answer = post({**BODY, "model": "defualt"})
     assert answer.status_code == 201  # a new model is announced before its first impression
-    warning = 'no impression of model "defualt" has been seen; there are: "default", "ftrl"'
+    warning = 'model "defualt" has no impression in any window, and no deploy on record; those that have are: "default", "ftrl"'
     assert Announced.model_validate(answer.json()).warning == answer.json()["warning"] == warning
     assert [said.model for said in inbox.take()] == ["default", "defualt"]
 
@@ -140,7 +140,8 @@ def test_what_cannot_be_used_is_said_with_what_would_be_right(post, inbox, chang
 @pytest.mark.parametrize(
     ("content", "media", "says"),
     [
-        (b"{", "application/json", "body = "),
+        (b'{"model": ', "application/json", 'body = "{"model": ": must be JSON: '),
+        (b"{", "application/json", 'body = "{": must be JSON: '),
         (b"[]", "application/json", "must be a JSON object"),
         (b"\xff", "application/json", ""),
         (b"[" * 60_000, "application/json", ""),

@@ -79,6 +79,9 @@ def test_no_user_id_makes_the_server_fail(client, value: str) -> None:
         ("/api/v1/series?metric=auc&from=yesterday", 'from = "yesterday": must be an RFC 3339 time such as "2024'),
         ("/api/v1/series?metric=auc&from=2024-05-01T12:00:00", "must say its offset"),
         ("/api/v1/series?metric=auc&from=20&to=10", 'from = "20": must not be after to = "10"'),
+        ("/api/v1/results?model=a&limit=3&model=b", 'model = "b": is given 2 times'),
+        ("/api/v1/series?metric=auc&metric=ctr&metric=auc", 'metric = "auc": is given 3 times'),
+        ("/api/v1/users/u?version=&version=v1", 'version = "v1": is given 2 times'),
         ("/api/v1/users?sort=name", "sort = \"name\": must be 'impressions'"),
     ],
 )
