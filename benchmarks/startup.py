@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
 
 _CODE = """
 import time
@@ -55,14 +62,38 @@ def first_start(helpers: int | None, first: bool = False) -> float:
         return once(cache, _START.format(helpers=helpers, first=first))
 
 
+def until_answers() -> tuple[float, float]:
+    """Seconds from the command until the HTTP side answers, and until it does so with the page; without brokers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder, "streameval.toml")
+        config.write_text(f'[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[server]\nport = {port}\n')
+        begin, first, page = time.perf_counter(), math.inf, math.inf
+        command = [sys.executable, "-m", "streameval", "run", "-c", str(config)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            while process.poll() is None:
+                with suppress(urllib.error.URLError), urllib.request.urlopen(f"http://127.0.0.1:{port}/livez"):
+                    first = min(first, time.perf_counter() - begin)
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/"):
+                        page = time.perf_counter() - begin
+                        break
+                time.sleep(0.005)
+            process.terminate()
+    return first, page
+
+
 def main() -> None:
     """Prints the table."""
     with tempfile.TemporaryDirectory() as cache:
         cold = once(cache)
         warm = sorted(once(cache) for _ in range(3))[1]
+    answers, page = map(median, zip(*(until_answers() for _ in range(5)), strict=True))
     alone, helped, first = first_start(0), first_start(None), first_start(None, first=True)
     print("| what | seconds | limit |")
     print("|---|---|---|")
+    print(f"| until HTTP is answered | {answers:.2f} | 1 |")
+    print(f"| until it is answered with the page | {page:.2f} | |")
     print(f"| import, first batches and a snapshot, cache warm | {warm:.2f} | 3 |")
     print(f"| the same, cache cold (every kernel compiled) | {cold:.1f} | |")
     print(f"| a first start's kernels, compiled by one process | {alone:.1f} | |")

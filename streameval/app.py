@@ -34,6 +34,7 @@ from streameval.outlets.outlets import Outlets
 from streameval.process.clock import WallClock
 from streameval.process.compiling import Interrupted
 from streameval.process.memory import give_back
+from streameval.process.opening import Opening
 from streameval.process.progress import shown
 from streameval.results.certificate import CertificateState
 from streameval.results.predictions import PredictionsWriter
@@ -263,10 +264,11 @@ def run(
     stop: threading.Event,
     on_ready: Callable[[str], None],
     on_reading: Callable[[], None] | None = None,
+    opening: Opening | None = None,
 ) -> Snapshot:
     """Reads the configured source until `stop` is set or it has ended, serving the HTTP side; returns the last snapshot.
 
-    `on_ready` is called with the page's address, `on_reading` when all is ready for the first event. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
+    `opening`: of the server's address, if it is open already. `on_ready` is called with the page's address, `on_reading` when all is ready for the first event. Raises SourceError, ServeError, ModelError, StoreError, ConfigError.
     """
     from streameval.server.http.app import create_app
     from streameval.server.http.serve import serve
@@ -294,7 +296,7 @@ def run(
             letters=sink,
             paced=True,
         )
-        server = serve(web, settings.server.host, settings.server.port)
+        server = serve(web, settings.server.host, settings.server.port, opening=opening)
         try:
             on_ready(server.url)
             if keeper is None:

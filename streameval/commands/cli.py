@@ -25,8 +25,10 @@ from streameval.commands import state as state_commands
 from streameval.commands.completion import VARIABLE, completion
 from streameval.commands.targets import OutFile, TrafficTarget, keep_apart, write_report
 from streameval.process import logs, memory, progress, start
+from streameval.process.opening import Opening
 from streameval.process.quick_sort import choose_sort
 from streameval.settings import toml as config_file
+from streameval.settings.server import Server
 from streameval.settings.tree import ConfigError
 
 if TYPE_CHECKING:
@@ -69,12 +71,14 @@ def run(config_path: Path | None, report: Path | None) -> None:
     memory.settle()
     settings = _load(config_path)
     keep_apart({"--config": [config_path]}, {"--report": report})
-    with _stoppable() as stop:
+    with _stoppable() as stop, Opening.of(settings.server) as opening:
         with start.quick_imports():  # takes a second or two, during which it may be stopped
             from streameval import app
 
             import_module("streameval.server.http.app")  # what a run imports next
-        snapshot = app.run(settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url))
+        snapshot = app.run(
+            settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url), opening=opening
+        )
     if report is not None:
         write_report(snapshot.report(), report)
 
@@ -155,13 +159,12 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
 )
 def demo(port: int, seconds: float | None, client: str) -> None:
     """Run an embedded broker, simulated traffic with a bad deploy, the monitor and its page in one process."""
-    with start.quick_imports():
-        from streameval.commands import demo as demonstration
+    with _stoppable() as stop, Opening.of(Server(port=port)) as opening:
+        with start.quick_imports():
+            from streameval.commands import demo as demonstration
 
-        import_module("streameval.server.http.app")  # what a run imports next
-
-    with _stoppable() as stop:
-        snapshot = demonstration.run(port, seconds, client, stop, lambda text: click.echo(text, err=True))
+            import_module("streameval.server.http.app")  # what a run imports next
+        snapshot = demonstration.run(port, seconds, client, stop, lambda text: click.echo(text, err=True), opening)
     _show(snapshot)
 
 

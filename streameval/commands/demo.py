@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streameval import app
+from streameval.process.opening import Opening
 from streameval.results.snapshot import Snapshot
 from streameval.settings.tree import ConfigError, Settings
 from streameval.simulate.files import write_file
@@ -58,8 +59,15 @@ def demo_settings(
     )
 
 
-def run(port: int, seconds: float | None, client: str, stop: threading.Event, say: Callable[[str], None]) -> Snapshot:
-    """Runs the demo until `stop` is set or `seconds` have passed; returns the last snapshot."""
+def run(
+    port: int,
+    seconds: float | None,
+    client: str,
+    stop: threading.Event,
+    say: Callable[[str], None],
+    opening: Opening | None = None,
+) -> Snapshot:
+    """Runs the demo until `stop` is set or `seconds` have passed; returns the last snapshot. `opening`: see `app.run`."""
     from streameval.sources.kafka.embedded import EmbeddedBroker
     from streameval.sources.kafka.writer import KafkaWriter
 
@@ -92,7 +100,7 @@ def run(port: int, seconds: float | None, client: str, stop: threading.Event, sa
             say("  Press Ctrl-C to stop.\n")
 
         try:
-            return app.run(settings, stop, ready, on_reading=reading)
+            return app.run(settings, stop, ready, on_reading=reading, opening=opening)
         finally:
             stop.set()
             if timer is not None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import gc
-import socket
 import ssl
 import threading
 import time
@@ -12,15 +10,10 @@ import time
 import uvicorn
 from fastapi import FastAPI
 
+from streameval.process.opening import Opening, ServeError
 from streameval.process.start import take_short_turns
 from streameval.server.api.stream import Streams
 from streameval.server.http.connections import MAX_HEAD, STATE_SECONDS, Listener, connection_class
-
-_BACKLOG = 128
-
-
-class ServeError(RuntimeError):
-    """The server cannot start; the message names the address and the fix."""
 
 
 class ServerHandle:
@@ -46,15 +39,25 @@ class ServerHandle:
 
 
 def serve(
-    app: FastAPI, host: str, port: int, *, grace: float = 2.0, start_timeout: float = 30.0, renewal: int = 60
+    app: FastAPI,
+    host: str,
+    port: int,
+    *,
+    opening: Opening | None = None,
+    grace: float = 2.0,
+    start_timeout: float = 30.0,
+    renewal: int = 60,
 ) -> ServerHandle:
     """Serves `app` (made by `create_app`) until `stop()`; returns once it answers. Port 0 takes a free port.
 
-    With a certificate in the app's settings it speaks https only. `grace` is how many seconds running requests get at
+    `opening`: of this address, whose socket the server takes over; None: it opens the address itself. With a certificate in
+    the app's settings it speaks https only. `grace` is how many seconds running requests get at
     the end, `renewal` the seconds between looks for a renewed certificate. Raises ServeError when the address cannot be used.
     """
     tls: ssl.SSLContext | None = app.state.tls
-    listener = _listen(host, port)
+    opening = opening or Opening(host, port, answers=False)
+    listener = Listener(fileno=opening.take().detach())
+    listener.setblocking(False)
     take_short_turns()
     gc.collect()
     gc.freeze()  # some 200,000 objects of imported code, or every full collection stops all threads to look at them
@@ -90,40 +93,6 @@ def serve(
         time.sleep(0.005)
     url = _url("http" if tls is None else "https", host, bound)
     return ServerHandle(server, thread, app.state.streams, url, bound)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except (socket.gaierror, UnicodeError) as error:
-        raise ServeError(
-            f'server.host = "{host}": cannot be resolved ({error}); use an address such as "127.0.0.1"'
-        ) from None
-    listener = Listener(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ServeError(_explain(host, port, error)) from None
-    listener.setblocking(False)
-    return listener
-
-
-def _explain(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"server.port = {port}: already in use on {host}; stop the other program, or choose another port "
-            "(0 picks a free one)"
-        )
-    if error.errno == errno.EACCES:
-        return f"server.port = {port}: not permitted on {host}; choose a port from 1024 on (0 picks a free one)"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f'server.host = "{host}": not an address of this machine; use "127.0.0.1", or "0.0.0.0" for all'
-    return f"server.host = {host!r}, server.port = {port}: cannot listen: {error}"
 
 
 def _url(scheme: str, host: str, port: int) -> str:
