@@ -71,7 +71,8 @@ def run(config_path: Path | None, report: Path | None) -> None:
     memory.settle()
     settings = _load(config_path)
     keep_apart({"--config": [config_path]}, {"--report": report})
-    with _stoppable() as stop, Opening.of(settings.server) as opening:
+    server = settings.server
+    with _stoppable() as stop, Opening(server.host, server.port, answers=not server.tls_certificate) as opening:
         with start.quick_imports():  # takes a second or two, during which it may be stopped
             from streameval import app
 
@@ -159,7 +160,7 @@ def auction(files: tuple[Path, ...], config_path: Path | None, report: Path | No
 )
 def demo(port: int, seconds: float | None, client: str) -> None:
     """Run an embedded broker, simulated traffic with a bad deploy, the monitor and its page in one process."""
-    with _stoppable() as stop, Opening.of(Server(port=port)) as opening:
+    with _stoppable() as stop, Opening(Server().host, port) as opening:
         with start.quick_imports():
             from streameval.commands import demo as demonstration
 

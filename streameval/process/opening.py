@@ -17,10 +17,6 @@ import threading
 import time
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from streameval.settings.server import Server
 
 _BACKLOG = 128
 _MOST = 64  # callers at once; further ones wait
@@ -54,11 +50,6 @@ class Opening:
         self._thread = threading.Thread(target=self._answer, args=(self._listener,), name="opening", daemon=True)
         if answers:
             self._thread.start()
-
-    @classmethod
-    def of(cls, server: Server) -> Opening:
-        """The address of these settings. Raises ServeError."""
-        return cls(server.host, server.port, answers=not server.tls_certificate)
 
     def __enter__(self) -> Opening:
         """Itself."""

@@ -16,7 +16,6 @@ import pytest
 
 from streameval.process.opening import Opening, ServeError
 from streameval.server.api.schemas.shape import Problem
-from streameval.settings.server import Server
 
 PATIENCE = 120.0  # seconds, on a slow machine
 
@@ -83,8 +82,10 @@ def test_who_comes_between_the_two_waits_for_the_server() -> None:
 
 
 def test_with_tls_nobody_is_answered_in_the_clear() -> None:
-    server = Server(port=0, tls_certificate="a.pem", tls_key="b.pem")
-    with Opening.of(server) as opening, socket.create_connection(("127.0.0.1", port_of(opening))) as waits:
+    with (
+        Opening("127.0.0.1", 0, answers=False) as opening,
+        socket.create_connection(("127.0.0.1", port_of(opening))) as waits,
+    ):
         waits.sendall(b"GET / HTTP/1.1\r\n\r\n")
         waits.settimeout(0.3)
         with pytest.raises(TimeoutError):
