@@ -77,9 +77,7 @@ def run(config_path: Path | None, report: Path | None) -> None:
             from streameval import app
 
             import_module("streameval.server.http.app")  # what a run imports next
-        snapshot = app.run(
-            settings, stop, lambda url: log.info("page %s  metrics %s/metrics", url, url), opening=opening
-        )
+        snapshot = app.run(settings, stop, lambda at: log.info("page %s  metrics %s/metrics", at, at), opening=opening)
     if report is not None:
         write_report(snapshot.report(), report)
 
