@@ -294,8 +294,8 @@ def _by_item(totals: Reals, devs: Reals, spreads: Reals, out: Reals) -> None:
             log_ne = (b[_M_L] / t[1, _M_L] - slope[1] * b[M_CLICKS] / om) - (
                 a[_M_L] / t[0, _M_L] - slope[0] * a[M_CLICKS] / om
             )
-            old = over[0] * (a[M_PREDICTED] / t[0, M_PREDICTED] - a[M_CLICKS] / t[0, M_CLICKS])
-            new = over[1] * (b[M_PREDICTED] / t[1, M_PREDICTED] - b[M_CLICKS] / t[1, M_CLICKS])
+            old = (a[M_PREDICTED] - over[0] * a[M_CLICKS]) / t[0, M_CLICKS]
+            new = (b[M_PREDICTED] - over[1] * b[M_CLICKS]) / t[1, M_CLICKS]
             auc = (a[_M_PHI1] - b[_M_PHI1]) / om1 + (a[_M_PHI0] - b[_M_PHI0]) / om0
             v_ne += (ne[1] / ne[0] * log_ne) ** 2
             v_auc += auc * auc
@@ -327,7 +327,7 @@ def _left_out(t: Reals, devs: Reals, share: float, om1: float, om0: float, v: Re
         if min(rest, rest1, rest0, loss) <= NO_REST or clicked >= t[OM] * rest:  # it has nearly all
             v[_LOG_LOSS] += (d[_M_L] / t[_M_L] - slope * d[M_CLICKS] / t[OM]) ** 2
             v[_AUC] += (d[_M_PHI1] / om1 + d[_M_PHI0] / om0) ** 2
-            v[_MID] += (over * (d[M_PREDICTED] / t[M_PREDICTED] - d[M_CLICKS] / t[M_CLICKS])) ** 2
+            v[_MID] += ((d[M_PREDICTED] - over * d[M_CLICKS]) / t[M_CLICKS]) ** 2
             continue
         v[_LOG_LOSS] += math.log(_entropy(loss, clicked, t[OM] * rest) / ne) ** 2
         v[_AUC] += (d[_M_PHI1] / (om1 * rest1) + d[_M_PHI0] / (om0 * rest0)) ** 2
