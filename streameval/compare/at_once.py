@@ -86,7 +86,7 @@ class AtOnce:
             raise ValueError(f"baseline = {baseline!r}: no such version; there are {there}")
         end = LookPanes(self._pane).of(self._last // self._pane) + 1
         gains = [(segment, key, row) for segment, rows in self._ledger.advance(end) for key, row in rows.items()]
-        placed = Strata(self._pane, self._pane).settle([self._ledger], end, over=True)
+        placed = Strata(self._pane, self._pane, str).settle([self._ledger], end, over=True)
         gains += [(segment, key, row) for (segment, key), row in placed.items()]
         gauc = list(self._gauc())
         out: list[Comparison] = []

@@ -86,7 +86,7 @@ class Comparisons:
         self._announcements = announcements
         limits = BoardLimits(s.share, s.count, MOST_COMPARISONS, s.keep, s.learning_window, self.gauc_window)
         self._board = Board(rule, limits, pane, self._shape, revisions)
-        self._strata = Strata(pane, join.correction_horizon)
+        self._strata = Strata(pane, join.correction_horizon, lambda code: catalog.series[code].model)
         self._silence, self._behind = Silence(), VersionsBehind(pane, join.attribution_window)
         self._horizon = -(-(join.correction_horizon + HOUR) // pane)  # panes after which a deferred pane counts
         self._explanations = Explanations(catalog, pane, join.attribution_window, edges, self._board.aside)

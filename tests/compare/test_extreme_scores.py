@@ -48,6 +48,18 @@ def test_an_arm_that_serves_zeros_is_compared(zeros: tuple[int, ...], items: boo
     assert calibration["difference"] is not None
 
 
+def test_an_arm_in_which_every_impression_is_clicked_says_so() -> None:
+    k = np.arange(2_000)
+    columns = {
+        "user_id": [f"u{one}" for one in k % 80],
+        "model_version": np.where(k % 2 == 0, "v1", "v2"),
+        "pclick": 0.05 + k % 7 / 20,
+    }
+    (split,) = [one for one in judged(columns, (k % 2 == 1) | (k % 3 == 0)) if one["setup"] == "split"]
+    assert {one["reason"] for one in split["metrics"] if one["metric"] != "gauc"} == {"no_non_clicks"}
+    assert "only clicks" in split["words"]
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

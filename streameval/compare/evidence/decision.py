@@ -17,7 +17,7 @@ from typing import Any
 
 from streameval.compare.evidence.evidence import OVERALL, Rule
 from streameval.compare.evidence.ratio import Ints
-from streameval.compare.reading.reading import COMPARED, DecidedOn, Estimate, Verdict, shows
+from streameval.compare.reading.reading import COMPARED, DecidedOn, Estimate, Verdict, shows, sign_of
 from streameval.sketches.blocks import SCALE, N, P
 
 Estimates = Mapping[str, Estimate]
@@ -57,7 +57,7 @@ class Decision:
             state["at"],
             state["verdict"],
             state["window"],
-            DecidedOn(on["metric"], Estimate(**on["then"]), on["since"], on["alone"]),
+            DecidedOn(on["metric"], Estimate(**on["then"]), on["since"], on["alone"], on.get("capped", False)),
         )
 
 
@@ -91,8 +91,15 @@ def decide(
                 return Decision(at, verdict, j, DecidedOn(metric, of[metric], starts[j], alone=True))
     for metric in order:
         if metric in first and first[metric].difference is not None:
-            return Decision(at, verdict, 0, DecidedOn(metric, first[metric], starts[0], alone=False))
+            capped = verdict == "worse" and rule.user_cap > 0 and not any(_harms(rule, metric, of) for of in windows)
+            return Decision(at, verdict, 0, DecidedOn(metric, first[metric], starts[0], alone=False, capped=capped))
     return None
+
+
+def _harms(rule: Rule, metric: str, of: Estimates) -> bool:
+    """Whether a difference is beyond the margin, whatever its error."""
+    difference = of[metric].difference if metric in of else None
+    return difference is not None and sign_of(metric) * difference > rule.margins[metric]
 
 
 def enough(rule: Rule, verdict: Verdict, log_e: LogE, column: int) -> bool:

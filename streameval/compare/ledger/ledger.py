@@ -14,7 +14,7 @@ corrections do not affect them. While a pane is waiting, its impressions are in 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,11 +118,17 @@ class Ledger:
 
     def served(self, pane: int) -> tuple[int, int]:
         """Returns (impressions, clicks) on time of all versions that served in a waiting pane."""
-        matrix = self._waiting[0].get(pane)
+        return self._served(self._waiting[0].get(pane))
+
+    def served_in(self, segment: int, which: Callable[[int], bool]) -> tuple[int, int]:
+        """Returns (impressions, clicks) of a segment so far, of versions that served; `which`: selects them by code."""
+        return self._served(self._segments.get(segment), which)
+
+    def _served(self, matrix: Matrix | None, which: Callable[[int], bool] = lambda _: True) -> tuple[int, int]:
         if matrix is None:
             return 0, 0
-        rows = [i for i, (served, other) in enumerate(self._numbers.rows[: len(matrix)]) if served >= 0 and other < 0]
-        some = matrix[rows, :SCALARS]
+        keys = enumerate(self._numbers.rows[: len(matrix)])
+        some = matrix[[i for i, (served, other) in keys if served >= 0 and other < 0 and which(served)], :SCALARS]
         return int(some[:, N::SERIES_CELLS].sum()), int(some[:, Y::SERIES_CELLS].sum())
 
     @property

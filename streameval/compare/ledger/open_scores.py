@@ -50,6 +50,11 @@ class OpenScores:
         """Returns (scores, clicks) of a row that has codes."""
         return self._rows[row].all_scores, self._rows[row].all_clicks
 
+    def many(self, pane: int, row: int) -> tuple[int, int]:
+        """Returns (scores, clicks) of a row that has codes in a pane."""
+        some = self._rows[row]
+        return some.codes[pane].size, some.clicks[pane]
+
     def first(self, row: int) -> int:
         """Returns the oldest pane of a row that has codes."""
         some = self._rows[row]

@@ -5,6 +5,10 @@ closes with the segment, or at the first look at which it contains enough labels
 labels by pane, not on the number of partitions or on when results were read. The labels of closed strata are kept for a
 while, for a partition that was restored from an older checkpoint and counts the same panes again; those of entire
 segments are kept for corrections.
+
+Corrections are placed by the labels with which their stratum closed. The errors of its two curves cancel, unless it had
+next to no clicks: then nothing is known of S1, and F0 has later clicks among its non-clicks. So a stratum with far fewer
+clicks than its model has in the same segment stays open until nothing in it can be corrected.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from streameval.sketches.grid import PART_BITS
 from streameval.sketches.sparse import SparseVector
 
 _ENOUGH = 500  # clicks at which a stratum closes: its AUC is then as good as that of a longer one
-_MOST = 1 << 18  # scores kept as codes per stratum
+_MOST = 1 << 18  # scores kept as codes per stratum, and of those of a key that stay open
+_EXPECTED, _FEW = 30.0, 0.1  # clicks at the CTR of its model; the share of them below which a stratum stays open
 REMEMBERED = 64  # closed strata whose labels are kept
 
 Gains = dict[tuple[int, Key], Row]  # by segment
@@ -46,11 +51,13 @@ class _Closed:
 class Strata:
     """The strata of all partitions of a process."""
 
-    def __init__(self, pane: int, horizon: int) -> None:
-        """`pane` and `horizon` (of corrections) in ms."""
-        self._hour = -(-HOUR // pane)
-        self._kept = -(-horizon // pane) + 2 * self._hour  # panes for which a segment's labels are kept
+    def __init__(self, pane: int, horizon: int, model_of: Callable[[int], str]) -> None:
+        """`pane` and `horizon` (of corrections) in ms; `model_of`: returns the model of a series, by its code."""
+        self._horizon, self._model_of = -(-horizon // pane), model_of
+        self._kept = self._horizon + 2 * -(-HOUR // pane)  # panes for which a segment's labels are kept
         self._closed: dict[Key, _Closed] = {}
+        # the first pane of strata that stay open though their segment is over, by segment
+        self._awaiting: dict[Key, dict[int, int]] = {}
         self._segments: dict[tuple[int, Key], SparseVector] = {}
         self._table = LabelTable()
         self._newest: dict[Key, tuple[int, Labels]] = {}  # of the last segment of each key: these grow with every pane
@@ -70,7 +77,7 @@ class Strata:
             scores, clicks = 0, 0
             for pane, ledger, row, n, y in _panes(held):
                 segment = ledger.bounds.first(pane)
-                if self._covers(key, pane):  # counted again, or corrected
+                if self._covers(key, pane, segment):  # counted again, or corrected
                     placed.setdefault(segment, []).append((pane, ledger, row))
                     continue
                 still.setdefault(segment, []).append((pane, ledger, row))
@@ -82,6 +89,8 @@ class Strata:
                 last = ledgers[0].bounds.end(segment)
                 until = min(end, last)
                 if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
+                    if until == last and not over and self._awaits(ledgers, key, segment, held, pieces, end):
+                        continue
                     labels, core = self._counted(key, pieces)
                     self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
                     self._place(gains, key, segment, pieces, core, labels)
@@ -111,6 +120,7 @@ class Strata:
         self._closed = {key: closed for key, closed in self._closed.items() if series not in key}
         self._segments = {where: labels for where, labels in self._segments.items() if series not in where[1]}
         self._newest = {key: newest for key, newest in self._newest.items() if series not in key}
+        self._awaiting = {key: some for key, some in self._awaiting.items() if series not in key}
 
     # -- checkpoints ---------------------------------------------------------------------------------------------
 
@@ -130,6 +140,7 @@ class Strata:
                 [segment, named(key), v.cells, v.values]
                 for (segment, key), v in sorted(self._of_segments().items(), key=itemgetter(0))
             ],
+            "awaiting": [[named(key), sorted(some.items())] for key, some in sorted(self._awaiting.items())],
         }
 
     def restore(self, state: Mapping[str, Any], code: Callable[[Any], int | None]) -> None:
@@ -154,6 +165,11 @@ class Strata:
             key = key_of(names)
             if key is not None:
                 self._segments[segment, key] = vector(cells, values)
+        self._awaiting = {}
+        for names, some in state.get("awaiting", []):  # older checkpoints have none
+            key = key_of(names)
+            if key is not None:
+                self._awaiting[key] = dict(map(tuple, some))
 
     @property
     def nbytes(self) -> int:
@@ -167,16 +183,50 @@ class Strata:
     def _moves(self, key: Key, held: Sequence[_Held], end: int, close: bool, over: bool) -> bool:
         """Whether any scores of a key can be placed, without going through its panes, because usually none can."""
         first = min(ledger.open.first(row) for ledger, row in held)
-        if self._covers(key, first):
+        if key in self._awaiting or self._covers(key, first, held[0][0].bounds.first(first)):
             return True
         if not close or over or end >= held[0][0].bounds.end(held[0][0].bounds.first(first)):
             return close
         scores, clicks = map(sum, zip(*(ledger.open.total(row) for ledger, row in held), strict=True))
         return clicks >= _ENOUGH or scores >= _MOST
 
-    def _covers(self, key: Key, pane: int) -> bool:
-        """Whether the stratum of a pane has closed."""
-        return key in self._closed and pane < self._closed[key].ends[-1]
+    def _covers(self, key: Key, pane: int, segment: int) -> bool:
+        """Whether the stratum of a pane of a segment has closed."""
+        awaiting = self._awaiting.get(key, {}).get(segment)
+        return key in self._closed and pane < (self._closed[key].ends[-1] if awaiting is None else awaiting)
+
+    def _awaits(
+        self,
+        ledgers: Sequence[Ledger],
+        key: Key,
+        segment: int,
+        held: Sequence[_Held],
+        pieces: Sequence[_Piece],
+        end: int,
+    ) -> bool:
+        """Whether a stratum whose segment is over stays open, as its clicks seem to come late."""
+        last, awaiting = ledgers[0].bounds.end(segment), self._awaiting.get(key, {})
+        if segment not in awaiting:
+            scores, clicks = map(sum, zip(*(ledger.open.many(pane, row) for pane, ledger, row in pieces), strict=True))
+            expected = scores * self._ctr(ledgers, key, segment)
+            if expected < _EXPECTED or clicks >= _FEW * expected:
+                return False
+            begun = self._closed[key].ends[-1] if key in self._closed else segment
+            awaiting = self._awaiting.setdefault(key, {})
+            awaiting[segment] = max(segment, begun)
+        if end < last + self._horizon and sum(ledger.open.total(row)[0] for ledger, row in held) <= _MOST:
+            return True
+        del awaiting[segment]
+        if not awaiting:
+            del self._awaiting[key]
+        return False
+
+    def _ctr(self, ledgers: Sequence[Ledger], key: Key, segment: int) -> float:
+        """Returns the CTR of a row's model in a segment, over all versions that served."""
+        model = self._model_of(key[0])
+        served = [one.served_in(segment, lambda series: self._model_of(series) == model) for one in ledgers]
+        impressions, clicks = map(sum, zip(*served, strict=True))
+        return clicks / impressions if impressions else 0.0
 
     def _counted(self, key: Key, pieces: Sequence[_Piece]) -> tuple[SparseVector, Curve]:
         """Returns the labels of all pieces, and their curves at the parts that contain their scores."""
@@ -197,6 +247,13 @@ class Strata:
 
     def _close(self, key: Key, segment: int, first: int, end: int, labels: SparseVector) -> None:
         one = self._closed.setdefault(key, _Closed(first, [], []))
+        if one.ends and end < one.ends[-1]:  # it has stayed open
+            if end > one.first:
+                at = bisect_right(one.ends, end)
+                one.ends.insert(at, end)
+                one.labels.insert(at, labels)
+            self._keep(segment, key, dense(labels))
+            return
         one.ends.append(end)
         one.labels.append(labels)
         if len(one.ends) > REMEMBERED:
@@ -254,6 +311,9 @@ class Strata:
             self._segments = {where: v for where, v in self._segments.items() if where[0] >= before}
         if any(segment < before for segment, _ in self._newest.values()):
             self._newest = {key: newest for key, newest in self._newest.items() if newest[0] >= before}
+        if any(min(some) < before for some in self._awaiting.values()):  # their scores have gone, with their partition
+            left = {key: {s: pane for s, pane in some.items() if s >= before} for key, some in self._awaiting.items()}
+            self._awaiting = {key: some for key, some in left.items() if some}
 
 
 def with_placed(counted: Sequence[tuple[int, dict[Key, Row]]], placed: Gains) -> list[tuple[int, dict[Key, Row]]]:

@@ -90,13 +90,15 @@ class Estimate:
 @dataclass(frozen=True, slots=True)
 class DecidedOn:
     """What a verdict was decided on, as it was then, over the traffic since `since`; `alone`: its bound supports the
-    verdict by itself.
+    verdict by itself; `capped`: the version is worse with each user's impressions a day capped (`compare.user_cap`), for most
+    users, which the difference over all impressions does not show.
     """
 
     metric: str
     then: Estimate = field(metadata=_APART)  # its members are the answer's own
     since: Time | None  # where the traffic that it covers begins; None: not known
     alone: bool  # whether this metric's bound shows the verdict by itself; otherwise all metrics together led to it
+    capped: bool = False  # whether only the sums under `compare.user_cap` show it
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,8 @@ def _evidence(c: Comparison, today: int | None) -> str:
         return text
     when = "" if c.decided_at is None else f"{clock_time(c.decided_at, today)} "
     by = "on " if on.alone else "on all metrics together, first "
+    if on.capped:
+        by = "on most users, each capped at compare.user_cap impressions a day; over all impressions "
     now = c.decided_now if c.looked != c.decided_at else None
     if now is not None and now.difference is None:
         now = None
@@ -262,7 +264,7 @@ def clock_time(ms: int, now: int | None) -> str:
 def reason_words(reason: str | None) -> str:
     """A reason as words: "too_few_clicks" becomes "too few clicks"."""
     code, *rest = (reason or "no reason given").split(" ", 1)
-    return " ".join([code.replace("_", " "), *rest])
+    return " ".join([code.replace("no_non_clicks", "only clicks").replace("_", " "), *rest])
 
 
 def late_clicks_words(version: str, clicks: int, late: int) -> str:

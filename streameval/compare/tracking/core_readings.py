@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from streameval.compare.evidence.decision import LogE, enough
 from streameval.compare.evidence.evidence import Evidence, Rule
 from streameval.compare.evidence.paired import GAP, MID
-from streameval.compare.evidence.ratio import Statistic
+from streameval.compare.evidence.ratio import Ints, Statistic
 from streameval.compare.reading.reading import COMPARED, MetricReading
 from streameval.compare.tracking.record import UNKNOWN
 from streameval.compare.tracking.sums import ComparisonSums
 from streameval.compare.tracking.tracked import finite, known, metric_value
+from streameval.sketches import blocks as cells
 
 
 def core_readings(
@@ -38,8 +39,7 @@ def core_readings(
         if name not in differences:
             reason = "not_compared"
         elif not math.isfinite(difference):
-            # users' AUC needs complete windows: clicks may be plentiful before the first one
-            reason = "no_complete_window" if name == "gauc" and levels[0] is None else "too_few_clicks"
+            reason = _why_unknown(name, levels, totals)
         undecided = standing.verdict == "undecided"
         out.append(
             MetricReading(
@@ -62,3 +62,11 @@ def core_readings(
             )
         )
     return out
+
+
+def _why_unknown(name: str, levels: tuple[float | None, float | None], totals: tuple[Ints, Ints]) -> str:
+    """Returns why a metric has no difference."""
+    if name == "gauc" and levels[0] is None:  # clicks may be plentiful before the first complete window
+        return "no_complete_window"
+    only_clicks = any(total[cells.N] > 0 and total[cells.Y] == total[cells.N] for total in totals)
+    return "no_non_clicks" if only_clicks else "too_few_clicks"

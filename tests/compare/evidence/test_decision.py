@@ -130,6 +130,18 @@ def test_a_verdict_of_all_metrics_together_is_labelled_so() -> None:
     assert Decision.restore(json.loads(json.dumps(made.state()))) == made
 
 
+@pytest.mark.parametrize(("cap", "then", "capped"), [(30, -0.03, True), (0, -0.03, False), (30, 0.02, False)])
+def test_what_only_the_sums_under_the_cap_show_is_labelled_so(cap: int, then: float, capped: bool) -> None:
+    """One user with a fifth of the traffic, for whom it is better, and everybody else, for whom it is worse."""
+    rule = Rule(margins=dict.fromkeys(COMPARED, 0.0), user_cap=cap)
+    log_e = [4.0, 1.0, 0.0, 0.0, 5.0], [0.0] * 5
+    estimates = {"log_loss": Estimate(then, -0.4, 0.3), "auc": NONE}
+    found = decide(rule, "worse", HOUR, log_e, lambda _: estimates, [0])
+    assert found is not None
+    assert (found.on.metric, found.on.alone, found.on.capped) == ("log_loss", False, capped)
+    assert Decision.restore(json.loads(json.dumps(found.state()))) == found
+
+
 def test_strict_mode_decides_on_log_loss() -> None:
     estimates = {"log_loss": Estimate(0.01, 0.001, 0.03), "auc": Estimate(-0.01, -0.02, -0.005)}
     log_e = [4.0, 9.0, 0.0, 0.0, 4.0], [0.0] * 5

@@ -74,7 +74,7 @@ class Rows:
 def sums_of(rows: Rows, least: float = 1e-4) -> PairedSums:
     """As a comparison that has looked at all of them."""
     n = len(rows)
-    ledger, strata = Ledger(PANE, PANE, 5, 0, (0.1,), min_propensity=least), Strata(PANE, PANE)
+    ledger, strata = Ledger(PANE, PANE, 5, 0, (0.1,), min_propensity=least), Strata(PANE, PANE, str)
     index = np.arange(n, dtype=np.int32)
     labelled = Labelled(
         rows.ts, rows.user, np.zeros(n, np.int64), rows.label, np.zeros(n, np.bool_), {"propensity": rows.propensity},

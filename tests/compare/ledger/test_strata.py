@@ -25,7 +25,7 @@ def settled(n: int = 2_000) -> Strata:
     """Of a version whose first hours are closed."""
     rng = np.random.default_rng(1)
     p = rng.uniform(0.01, 0.99, n)
-    ledger, strata = Ledger(PANE, 600 * PANE, 5, 0, (0.1,)), Strata(PANE, 600 * PANE)
+    ledger, strata = Ledger(PANE, 600 * PANE, 5, 0, (0.1,)), Strata(PANE, 600 * PANE, str)
     nothing, label = np.zeros(n, np.int64), (rng.random(n) < p).astype(np.int8)
     ts = np.sort(rng.integers(0, 150 * PANE, n))
     user = rng.integers(1, 1 << 60, n).astype(np.uint64)
@@ -52,7 +52,7 @@ def test_labels_by_entire_bins_are_read_as_their_first_parts() -> None:
         "closed": [[k, first, ends, [in_whole_bins(*v) for v in labels]] for k, first, ends, labels in state["closed"]],
         "segments": [[segment, k, *in_whole_bins(a, b)] for segment, k, a, b in state["segments"]],
     }
-    strata = Strata(PANE, 600 * PANE)
+    strata = Strata(PANE, 600 * PANE, str)
     strata.restore(older, lambda name: int(name[1][1:]))
     again = strata.state(lambda code: ["default", f"v{code}", "logged"])
     assert len(again["closed"]) == 1

@@ -48,6 +48,13 @@ def test_a_verdict_that_is_not_shown_any_more_says_so() -> None:
         "decided 12:03 UTC on all metrics together, first AUC -0.010 (99% per metric: -0.021 to +0.001), now -0.012"
         in said(together)
     )  # as many places as what stands beside it
+    of_most = replace(
+        comparison(), decided_on=DecidedOn("auc", Estimate(0.002, -0.021, 0.025), NOON, alone=False, capped=True)
+    )
+    assert (
+        "decided 12:03 UTC on most users, each capped at compare.user_cap impressions a day; over all impressions AUC "
+        "+0.002 (99% per metric: -0.021 to +0.025), now " in said(of_most)
+    )
     later = replace(
         comparison(), decided_on=DecidedOn("auc", Estimate(-0.018, -0.026, -0.01), NOON + MINUTE, alone=True)
     )
