@@ -51,7 +51,7 @@ def test_an_arm_that_serves_zeros_is_compared(zeros: tuple[int, ...], items: boo
 def test_an_arm_in_which_every_impression_is_clicked_says_so() -> None:
     k = np.arange(2_000)
     columns = {
-        "user_id": [f"u{one}" for one in k % 80],
+        "user_id": [f"u{one}" for one in k % 401],
         "model_version": np.where(k % 2 == 0, "v1", "v2"),
         "pclick": 0.05 + k % 7 / 20,
     }
