@@ -33,7 +33,8 @@ class Around:
         lag, unpaired, schemas, connected = source.lag(), source.unpaired(), source.schemas(), source.connected()
         self.at_end = source.caught_up()
         self.complete = all(one in counted or (source.inputs[0], one) in self.at_end for one in ours)
-        places = [(name, partition) for name in source.inputs for partition in ours]
+        read = set(ours) - set(() if self._keeper is None else self._keeper.fenced)
+        places = [(name, partition) for name in source.inputs for partition in read]
         transactions, now = source.in_transaction(), time.monotonic()
         young = self._transactions.young(transactions, now)
         # while messages wait for their schemas, or for the disk, nothing is read, which says nothing of leaders

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -191,6 +191,11 @@ class PartitionKeeper:
     def holds(self, partition: int) -> bool:
         """Whether this worker counts the events of a partition."""
         return partition in self._held
+
+    @property
+    def fenced(self) -> Collection[int]:
+        """The partitions that were dropped because another worker has claimed them."""
+        return self._fenced.keys()
 
     def tick(self, count: int | None = None) -> None:
         """Starts what is due, if no job is running; waits for the disk at most a second, and only in a fast replay.

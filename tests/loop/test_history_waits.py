@@ -138,6 +138,24 @@ def test_a_source_that_rests_is_not_taken_for_silent(tmp_path: Path, monkeypatch
     keeper.close()
 
 
+def test_a_partition_that_another_worker_has_claimed_is_not_taken_for_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not read here any more, and the log asked whether it had a leader."""
+    pipeline, keeper, _ = make(tmp_path)
+    source = ScriptedSource([make_batch(events(0, BATCH, 0), pipeline.catalog), None])
+    keeper.take(frozenset({0}))
+    feed(pipeline, 0, 100)
+    make(tmp_path)[1].take(frozenset({0}))  # as two groups with one store
+    monkeypatch.setattr("streameval.loop.silent_places.SILENT_SECONDS", -1.0)
+    around = Around(source, keeper)
+    assert around.look({0}).unread == (("impressions", 0),)
+    keeper.release(frozenset({0}))  # writes, and finds that it is not the owner
+    assert list(keeper.fenced) == [0]
+    assert around.look({0}).unread == ()
+    keeper.close()
+
+
 def test_panes_that_only_further_events_complete_are_not_waited_for(tmp_path: Path) -> None:
     pipeline, keeper, _ = make(tmp_path, join={"attribution_window": "1h"}, windows={"pane": "1s", "sliding": ["1m"]})
     keeper.take(frozenset({0}))

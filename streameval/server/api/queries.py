@@ -222,7 +222,7 @@ class UsersQuery(SeriesFilter):
     order: Literal["desc", "asc"] = Field("desc", description="largest or smallest first")
     limit: int = Field(50, ge=1, le=1000, description="users per page")
     cursor: Annotated[str, Field(max_length=4096)] | None = Field(
-        None, description="cursor of the next page, from the previous one; opaque"
+        None, description="of a page; opaque: the previous page's `next` is the link that has it"
     )
 
 

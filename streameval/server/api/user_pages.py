@@ -113,7 +113,9 @@ def _read_cursor(cursor: str, series: Series, query: UsersQuery) -> tuple[float,
         if math.isnan(last_key) or not 0 <= last_user < 2**64:
             raise ValueError
     except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
-        raise bad_parameter("cursor", cursor, "not a cursor; take it from `next` of the page before") from None
+        raise bad_parameter(
+            "cursor", cursor, "not a cursor; follow the link `next` of the page before, which has one"
+        ) from None
     if belongs != _belongs(series, query):
         raise bad_parameter("cursor", cursor, "belongs to another series, sort or order; start again without it")
     return last_key, last_user

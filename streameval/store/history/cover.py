@@ -46,8 +46,12 @@ def cover(
     """The range [start, end) widened until it cuts no part, and the parts in it; None: as far as there are any."""
     pane = lengths[0]
     low, high = _stored(db, lengths)
-    low = low if start is None else start // pane * pane
-    high = max(low, high) if end is None else -(-end // pane) * pane
+    if end is not None:
+        high = -(-end // pane) * pane
+        low = min(low, high)  # a range that ends before all that is stored is empty, and there
+    if start is not None:
+        low = start // pane * pane
+        high = high if end is not None else max(low, high)
     widened = True
     while widened:
         widened = False

@@ -85,20 +85,26 @@ def delete(db: sqlite3.Connection, where: str, values: tuple[int, ...]) -> int:
     return db.execute(f"DELETE FROM parts WHERE {where}", values).rowcount
 
 
-def delete_oldest(db: sqlite3.Connection, most: int) -> int:
-    """Deletes the parts that begin first until `most` bytes are used, or there are none, or it has been many."""
+def delete_oldest(db: sqlite3.Connection, lengths: tuple[int, int, int], most: int) -> int:
+    """Deletes the parts that begin first until `most` bytes are used, or there are none, or it has been many.
+
+    With an hour or a day go what other partitions still have of it in finer parts: they alone would answer for it.
+    `lengths`: of a part, ms, by level.
+    """
     gone = 0
     for _ in range(_DELETIONS):
-        first = [
-            start
+        first = {
+            level: start
             for level in (0, 1, 2)
             for (start,) in db.execute("SELECT min(start) FROM parts WHERE level = ?", (level,))
             if start is not None
-        ]
+        }
         if not first or used(db) <= most:
             break
-        for level in (0, 1, 2):
-            gone += delete(db, "level = ? AND start = ?", (level, min(first)))
+        start = min(first.values())
+        coarsest = max(level for level, begins in first.items() if begins == start)
+        within = (coarsest, start, start + lengths[coarsest])
+        gone += delete(db, "level <= ? AND start >= ? AND start < ?", within)
     return gone
 
 

@@ -275,7 +275,7 @@ class HistoryWriter:
                 full = used(db) > most
             while full:
                 with self._transaction() as db:
-                    gone = delete_oldest(db, int(_CUT * most))
+                    gone = delete_oldest(db, self._form.lengths, int(_CUT * most))
                     full = used(db) > most and gone > 0
                 self.counts["deleted_by_size"] += gone
                 if gone:

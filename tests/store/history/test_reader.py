@@ -305,6 +305,8 @@ def test_a_range_without_anything_in_it_is_empty_and_says_so(path, form, writer,
     assert (found.coverage.first, found.coverage.panes, found.coverage.expected) == (None, 0, 1440)
     after = reader.range([V1], START + DAY, None)
     assert (after.results, after.coverage.expected) == ((), 0)
+    before = reader.range([V1], None, START - DAY).coverage
+    assert (before.start, before.end, before.expected) == (START - DAY, START - DAY, 0)
 
 
 def test_results_come_by_name_and_a_limit_counts_the_rest(path, form, writer, pane) -> None:

@@ -237,6 +237,23 @@ def test_a_size_lowered_over_a_restart_gives_the_room_back(path, form, keep, pan
     assert query(path, f"SELECT (max(start) - {START}) / 60000 FROM parts") == [(120,)]
 
 
+def test_where_one_partition_is_folded_and_another_is_not_both_forget_the_same_hours(path, form, keep, pane) -> None:
+    """A silent partition keeps its minutes where the others have hours: what was left of an hour was its minutes alone."""
+    writer = HistoryWriter(path, form, keep)
+    for partition in (0, 1):
+        writer.write(partition, 1, [pane(minute, n=300) for minute in range(20 * partition, 180, 5)])
+    writer.fold({0: START + 9 * DAY}, START + 9 * DAY)
+    writer.close()
+    levels = query(path, "SELECT partition, max(level) FROM parts GROUP BY 1")
+    assert dict(levels)[0] > dict(levels)[1] == 0
+    writer = HistoryWriter(path, form, replace(keep, max_size=path.stat().st_size * 3 // 4))
+    writer.write(0, 1, [pane(3 * 1440, n=300)])
+    writer.close()
+    ((first,),) = query(path, "SELECT min(start) FROM parts WHERE partition = 1")
+    assert query(path, f"SELECT count(*) FROM parts WHERE partition = 0 AND start <= {first}") != [(0,)]
+    assert first % HOUR == 0 or first == START + 3 * 1440 * MINUTE
+
+
 def test_a_size_too_small_for_anything_keeps_nothing_and_does_not_hang(path, form, keep, pane) -> None:
     writer = HistoryWriter(path, form, replace(keep, max_size=1))
     writer.write(0, 1, [pane(0), pane(1)])
