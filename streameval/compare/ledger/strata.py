@@ -89,7 +89,7 @@ class Strata:
                 last = ledgers[0].bounds.end(segment)
                 until = min(end, last)
                 if close and (until == last or over or clicks >= _ENOUGH or scores >= _MOST):
-                    if until == last and not over and self._awaits(ledgers, key, segment, held, pieces, end):
+                    if until == last and self._awaits(ledgers, key, segment, held, pieces, end, over=over):
                         continue
                     labels, core = self._counted(key, pieces)
                     self._close(key, segment, min(pane for pane, _, _ in pieces), until, labels)
@@ -203,6 +203,8 @@ class Strata:
         held: Sequence[_Held],
         pieces: Sequence[_Piece],
         end: int,
+        *,
+        over: bool,
     ) -> bool:
         """Whether a stratum whose segment is over stays open, as its clicks seem to come late."""
         last, awaiting = ledgers[0].bounds.end(segment), self._awaiting.get(key, {})
@@ -214,7 +216,7 @@ class Strata:
             begun = self._closed[key].ends[-1] if key in self._closed else segment
             awaiting = self._awaiting.setdefault(key, {})
             awaiting[segment] = max(segment, begun)
-        if end < last + self._horizon and sum(ledger.open.total(row)[0] for ledger, row in held) <= _MOST:
+        if not over and end < last + self._horizon and sum(ledger.open.total(row)[0] for ledger, row in held) <= _MOST:
             return True
         del awaiting[segment]
         if not awaiting:
