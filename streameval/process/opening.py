@@ -8,7 +8,9 @@ So nothing is imported here that is not there already when the settings have bee
 
 from __future__ import annotations
 
+import base64
 import errno
+import hashlib
 import json
 import math
 import selectors
@@ -25,13 +27,16 @@ _LAST_WORDS = 0.1  # seconds in which those who have been let in may still ask
 _SHOWN = 200  # characters of the path that the answer repeats
 
 _WHY = "the monitor is starting: its program is being loaded, which takes a second or two"
+_RELOAD = "setTimeout(() => location.reload(), 1000)"  # `meta refresh` stays where it is at an address with a fragment
 _PAGE = f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
-<meta http-equiv="refresh" content="1">
 <title>streameval is starting</title>
 <p>{_WHY[0].upper()}{_WHY[1:]}. This page reloads by itself.</p>
+<script>{_RELOAD}</script>
 """
+_RELOAD_HASH = base64.b64encode(hashlib.sha256(_RELOAD.encode()).digest()).decode()
+_POLICY = f"default-src 'none'; script-src 'sha256-{_RELOAD_HASH}'; frame-ancestors 'none'"
 _ALIVE = json.dumps({"status": "alive", "checks": {}})
 _PROBLEM = {"type": "about:blank", "title": "Service Unavailable", "status": 503, "detail": _WHY}
 
@@ -46,6 +51,7 @@ class Opening:
     def __init__(self, host: str, port: int, *, answers: bool = True) -> None:
         """Port 0 takes a free one. `answers` False: callers wait for the server, as with TLS. Raises ServeError."""
         self._listener: socket.socket | None = _listen(host, port)
+        self.port = int(self._listener.getsockname()[1])
         self._end, self._wake = socket.socketpair()
         self._thread = threading.Thread(target=self._answer, args=(self._listener,), name="opening", daemon=True)
         if answers:
@@ -137,7 +143,7 @@ def _response(request: bytes) -> bytes:
     content = body.encode()
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {media}\r\nContent-Length: {len(content)}\r\nRetry-After: 1\r\n"
-        "Cache-Control: no-store\r\nContent-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n"
+        f"Cache-Control: no-store\r\nContent-Security-Policy: {_POLICY}\r\n"
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + (b"" if method == b"HEAD" else content)

@@ -30,14 +30,9 @@ def ask(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str],
         connection.close()
 
 
-def port_of(opening: Opening) -> int:
-    assert opening._listener is not None
-    return opening._listener.getsockname()[1]
-
-
 def test_the_process_is_alive_and_says_why_there_is_nothing_else_yet() -> None:
     with Opening("127.0.0.1", 0) as opening:
-        port = port_of(opening)
+        port = opening.port
         status, headers, body = ask(port, "/livez")
         assert (status, json.loads(body)) == (200, {"status": "alive", "checks": {}})
         for path in ("/metrics", "/readyz?x=1", "/api/v1/results?model=ctr&window=all", "/" + "x" * 3_000):
@@ -49,7 +44,7 @@ def test_the_process_is_alive_and_says_why_there_is_nothing_else_yet() -> None:
             assert "its program is being loaded" in problem["detail"]
         status, headers, body = ask(port, "/?model=ctr")
         assert (status, headers["content-type"]) == (503, "text/html; charset=utf-8")
-        assert b'<meta http-equiv="refresh" content="1">' in body
+        assert b"location.reload()" in body
         assert ask(port, "/", "HEAD")[2] == b""
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
@@ -57,7 +52,7 @@ def test_the_process_is_alive_and_says_why_there_is_nothing_else_yet() -> None:
 
 def test_callers_who_say_nothing_or_too_much_hold_up_nobody() -> None:
     with Opening("127.0.0.1", 0) as opening:
-        port = port_of(opening)
+        port = opening.port
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
         silent[-1].sendall(b"GET /livez HTT")
         assert ask(port, "/livez")[0] == 200
@@ -71,7 +66,7 @@ def test_callers_who_say_nothing_or_too_much_hold_up_nobody() -> None:
 
 def test_who_comes_between_the_two_waits_for_the_server() -> None:
     with Opening("127.0.0.1", 0) as opening:
-        port = port_of(opening)
+        port = opening.port
         taken = opening.take()
         with socket.create_connection(("127.0.0.1", port)) as waits, taken:
             taken.setblocking(True)
@@ -84,7 +79,7 @@ def test_who_comes_between_the_two_waits_for_the_server() -> None:
 def test_with_tls_nobody_is_answered_in_the_clear() -> None:
     with (
         Opening("127.0.0.1", 0, answers=False) as opening,
-        socket.create_connection(("127.0.0.1", port_of(opening))) as waits,
+        socket.create_connection(("127.0.0.1", opening.port)) as waits,
     ):
         waits.sendall(b"GET / HTTP/1.1\r\n\r\n")
         waits.settimeout(0.3)
@@ -94,7 +89,7 @@ def test_with_tls_nobody_is_answered_in_the_clear() -> None:
 
 def test_an_address_in_use_is_said_at_once_and_a_closed_one_is_free() -> None:
     with Opening("127.0.0.1", 0) as opening:
-        port = port_of(opening)
+        port = opening.port
         with pytest.raises(ServeError, match=f"server.port = {port}: already in use"):
             Opening("127.0.0.1", port)
     with Opening("127.0.0.1", port):
@@ -103,7 +98,7 @@ def test_an_address_in_use_is_said_at_once_and_a_closed_one_is_free() -> None:
 
 def test_a_start_answers_before_it_is_loaded_and_refuses_nobody_from_then_on(tmp_path: Path) -> None:
     with Opening("127.0.0.1", 0, answers=False) as free:
-        port = port_of(free)
+        port = free.port
     config = tmp_path / "streameval.toml"
     config.write_text(f'[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[server]\nport = {port}\n')
     command = [sys.executable, "-m", "streameval", "run", "-c", str(config)]
