@@ -7,8 +7,9 @@ gives and takes single ones, and the client is told only what changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from streameval.sources.kafka.confluent_client import generation
 from streameval.sources.kafka.member import Member, whole
@@ -73,17 +74,18 @@ class Assignments:
         self._closed = True
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        accept = consumer.incremental_assign if self.incremental else consumer.assign
+        if self._closed:  # the client is leaving, and may have left: an error here would be a SystemError of its own
+            with suppress(KafkaException, RuntimeError):
+                accept([])
+            return
         places = _places(partitions)
+        accept([])  # but nothing is read before `read` says from where
         if self.incremental:
-            consumer.incremental_assign([])  # accepted, but nothing is read before `read` says from where; so below
             self._granted |= places
-            if not self._closed:
-                self._member().assign(self._whole())
+            self._member().assign(self._whole())
         else:
-            current = generation(consumer)  # first: a client that is being closed may leave at `assign`
-            consumer.assign([])
-            if not self._closed:
-                self._member().assign(places, current)
+            self._member().assign(places, generation(consumer))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._release(consumer, partitions, Member.revoke)
