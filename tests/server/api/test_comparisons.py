@@ -45,7 +45,13 @@ def test_comparisons_are_listed_without_their_looks(client) -> None:
     assert one["words"].startswith("v2 is worse than v1: decided 12:03 UTC on AUC -0.018")
     assert (one["decided_at"], one["supported_now"]) == ("2024-05-01T12:03:00.000Z", True)
     then = {"difference": -0.018, "lower": -0.026, "upper": -0.01}
-    assert one["decided_on"] == {"metric": "auc", **then, "since": "2024-05-01T12:00:00.000Z", "alone": True}
+    assert one["decided_on"] == {
+        "metric": "auc",
+        **then,
+        "since": "2024-05-01T12:00:00.000Z",
+        "alone": True,
+        "capped": False,
+    }
     assert one["decided_now"] == {"difference": -0.012, "lower": -0.016, "upper": -0.008}
     assert (one["retracted"], one["clustered_by"]) == (False, "user")
     undecided = body["comparisons"][1]
