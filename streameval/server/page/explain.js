@@ -20,7 +20,7 @@ const word = (key, text) => h("button", { type: "button", class: "term", "data-t
 const place = h("div", { id: "explanation", popover: "manual", role: "note" });
 document.body.append(place);
 let shown = null; // the word that is explained
-let kept = false; // until it is closed: it was pressed
+let by = null; // what shows it: "hover", "focus", or "press", which keeps it until it is closed
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
@@ -37,10 +37,10 @@ function content(key) {
 
 const link = (section) => h("a", { href: `${DOCS}/glossary.md#${section}`, target: "_blank", rel: "noopener" }, "More in the docs");
 
-function show(button, keep) {
+function show(button, how) {
   if (shown && shown !== button) shown.removeAttribute("aria-describedby");
   shown = button;
-  kept = keep;
+  by = how;
   place.replaceChildren(h("strong", {}, button.textContent), ...content(button.dataset.term));
   button.setAttribute("aria-describedby", "explanation");
   place.showPopover();
@@ -59,7 +59,7 @@ function hide() {
   if (!shown) return;
   shown.removeAttribute("aria-describedby");
   shown = null;
-  kept = false;
+  by = null;
   place.hidePopover();
 }
 
@@ -75,21 +75,24 @@ function explained(button) {
 }
 
 document.addEventListener("pointerover", ({ target, pointerType }) => {
-  if (pointerType !== "mouse" || kept || place.contains(target)) return;
+  if (pointerType !== "mouse" || by === "press" || place.contains(target)) return;
   const button = wordAt(target);
-  if (!button) hide();
-  else if (!explained(button)) show(button, false);
+  // a mouse that rests where a snapshot is drawn is told as one that moves: it closes only what it has opened
+  if (!button && by === "hover") hide();
+  else if (button && !explained(button)) show(button, "hover");
 });
 document.addEventListener("focusin", ({ target }) => {
   const button = wordAt(target);
-  if (button?.matches(":focus-visible") && !explained(button)) show(button, false);
-  else if (!button && !place.contains(target)) hide();
+  if (button?.matches(":focus-visible")) {
+    if (!explained(button)) show(button, "focus");
+    else if (by === "hover") by = "focus";
+  } else if (!button && !place.contains(target)) hide();
 });
 document.addEventListener("click", ({ target, detail }) => {
   const button = wordAt(target);
-  if (button && kept && explained(button)) hide();
+  if (button && by === "press" && explained(button)) hide();
   else if (button) {
-    show(button, true);
+    show(button, "press");
     if (detail === 0) place.querySelector("a").focus(); // by keyboard
   } else if (!place.contains(target)) hide();
 });
