@@ -80,6 +80,10 @@ class MonitorClient:
             _member(answer, name, kind)
         return {**answer, "now": self.date or time.time()}
 
+    def awaited(self) -> str:
+        """What counting waits for at this moment, in words; empty: nothing known (nor by monitors of an older version)."""
+        return str(self._ask("GET", "/livez").get("awaited", ""))
+
     def results(self, window: str) -> list[dict[str, Any]]:
         """The results of every version over a window, of all its traffic."""
         found = _member(self._ask("GET", f"/api/v1/results?{_query(window=window, slice='none')}"), "results", list)

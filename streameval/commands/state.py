@@ -34,6 +34,7 @@ class State:
     ready: bool
     failing: list[str]
     stale: bool
+    awaited: str  # what counting waits for, if it is stale
     snapshot_age: float
     uptime: float
     lag: int | None
@@ -78,6 +79,7 @@ def state_of(monitor: MonitorClient, url: str) -> State:
     try:
         age = answer["now"] - _seconds(answer["as_of"])
         interval = answer["uptime_seconds"] / max(1, answer["snapshot"])
+        stale = age > max(STALE, 5 * interval)
         failing = [name for name, passed in answer["ready"].items() if not passed]
         live = [_with_verdict(monitor, s) for s in _in_order(answer["series"]) if s["role"] == "live"]
         lags = [place["value"] for p in answer["partitions"] for place in p["lag"]]
@@ -87,7 +89,8 @@ def state_of(monitor: MonitorClient, url: str) -> State:
             exit_status=HEALTHY,
             ready=not failing,
             failing=failing,
-            stale=age > max(STALE, 5 * interval),
+            stale=stale,
+            awaited=monitor.awaited() if stale else "",
             snapshot_age=round(max(0.0, age), 1),
             uptime=round(answer["uptime_seconds"], 1),
             lag=sum(lags) if lags else None,
@@ -191,7 +194,8 @@ def _without_live(found: State) -> str:
 def as_text(found: State) -> str:
     """The text for a person."""
     if found.stale:
-        how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old"
+        why = f": the monitor is {printable(found.awaited)}" if found.awaited else ""
+        how = f"STALE: the last snapshot is {found.snapshot_age:.0f} s old{why}"
     elif found.preparing:
         how = f"STARTING: {printable(found.preparing)}"
     elif not found.ready:

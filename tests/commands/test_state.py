@@ -87,7 +87,16 @@ def test_an_old_snapshot_is_stale_and_nothing_to_rely_on(stage) -> None:
     stage.publish()  # many snapshots in ten seconds: the interval is short
     code, said = run("status", "--url", stage.handle.url)
     assert code == 4
-    assert re.search(r"STALE: the last snapshot is (39|40)\d\d s old", said), said
+    assert re.search(r"STALE: the last snapshot is (39|40)\d\d s old$", said, re.MULTILINE), said
+
+
+def test_an_old_snapshot_for_which_a_kernel_is_compiled_says_so(stage) -> None:
+    """A newcomer's first minute: it was only stale."""
+    publish(stage, taken_at=time.time() - 4000.0, started_at=time.time() - 4010.0)
+    stage.publisher.awaited = lambda: "compiling a kernel, once on a machine"
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert "s old: the monitor is compiling a kernel, once on a machine" in said
 
 
 def test_a_monitor_that_is_not_ready_says_why(stage) -> None:

@@ -183,3 +183,16 @@ def test_the_interval_of_gauc_includes_errors_by_item() -> None:
     for name in ("gauc", "auc"):
         assert found[name]["difference"] == without[name]["difference"]
         assert found[name]["stderr"] > 1.2 * without[name]["stderr"], name
+
+
+def test_a_verdict_of_a_single_look_is_not_said_to_be_over() -> None:
+    """One shown on one side only, in which case the two-sided bounds reach into the margin: it no longer supported itself."""
+    rng = np.random.default_rng(0)
+    logit = rng.normal(-2, 1, 20_000)
+    clicked = rng.random(logit.size) < 1 / (1 + np.exp(-logit))
+    user = rng.integers(0, 2000, logit.size)
+    table = {"user_id": user, "clicked": clicked, "b": 1 / (1 + np.exp(-logit))}
+    table["c"] = 1 / (1 + np.exp(-logit - rng.normal(0, 0.24, logit.size)))
+    (found,) = streameval.evaluate(table, score={"b": "b", "c": "c"}).report()["comparisons"]
+    assert (found["verdict"], found["supported_now"]) == ("worse", True)
+    assert found["words"].startswith("c is worse than b: AUC "), found["words"]

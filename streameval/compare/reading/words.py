@@ -205,8 +205,8 @@ def _places(of: MetricReading | Estimate, metric: str) -> int:
 
 
 def _still(c: Comparison) -> bool:
-    """Whether what is known now shows the verdict; without a record of what it fell on, by the metric that decided it."""
-    if c.decided_on is not None:
+    """Whether what is known now shows the verdict; where that is not on record, by the metric that decided it."""
+    if c.decided_on is not None or c.supported_now is not None:
         return c.supported_now is not False
     reading = telling(c)
     if reading is None or (reading.lower is None and reading.upper is None):

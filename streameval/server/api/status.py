@@ -19,23 +19,20 @@ from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, problem_responses
 
 _OLD = 30.0  # seconds
+_HEALTH: dict[str, Any] = {"tags": ["health"], "response_model": schemas.Health, "response_model_exclude_unset": True}
 
 
 def router(publisher: Publisher, version: str, age: Callable[[], float]) -> APIRouter:
     """/livez, /readyz, /healthz and /api/v1/status. `age`: s since the latest snapshot was taken."""
     routes = APIRouter()
 
-    @routes.get("/livez", tags=["health"], response_model=schemas.Health, response_model_exclude_unset=True)
+    @routes.get("/livez", **_HEALTH)
     async def livez() -> dict[str, Any]:
-        """The process answers. Looks at nothing else, so an outage elsewhere never restarts it."""
-        return {"status": "alive", "checks": {}}
+        """The process answers. Nothing else decides that, so an outage elsewhere never restarts it."""
+        awaited = publisher.awaited()
+        return {"status": "alive", "checks": {}} | ({"awaited": awaited} if awaited else {})
 
-    @routes.get(
-        "/readyz",
-        tags=["health"],
-        response_model=schemas.Health,
-        responses=problem_responses(503),
-    )
+    @routes.get("/readyz", **_HEALTH, responses=problem_responses(503))
     async def readyz() -> dict[str, Any]:
         """Partitions assigned, state restored, caught up; 503 names the checks that fail.
 
@@ -60,8 +57,7 @@ def router(publisher: Publisher, version: str, age: Callable[[], float]) -> APIR
     routes.add_api_route(
         "/healthz",
         readyz,
-        tags=["health"],
-        response_model=schemas.Health,
+        **_HEALTH,
         responses=problem_responses(503),
         operation_id="healthz",
         summary="Healthz",

@@ -138,7 +138,7 @@ const LONG_MS = 5000; // between two snapshots: worth saying what to expect
 let expected = "";
 
 // Called every second, too: ages grow.
-function drawConnection({ state, since, interval, answers, newest }) {
+function drawConnection({ state, since, interval, answers, doing, newest }) {
   const old = state === "stale" || (state === "lost" && Date.now() - since > BLINK_MS);
   const texts = { waiting: "connecting", live: "live", stale: "stale", lost: old ? "unreachable" : "reconnecting" };
   if (state === "lost" && answers) texts.lost = "no live updates";
@@ -146,7 +146,7 @@ function drawConnection({ state, since, interval, answers, newest }) {
   $("connection").dataset.state = state;
   document.body.toggleAttribute("data-old", old && overview !== null);
   expected = interval > LONG_MS ? `, one about every ${duration(interval / 1000)}` : "";
-  const text = old ? outage({ state, since, interval, answers, newest }) : "";
+  const text = old ? outage({ state, since, interval, answers, doing, newest }) : "";
   if ($("outage-text").textContent !== text) $("outage-text").textContent = text;
   $("outage").hidden = !old;
   $("outage").dataset.state = state;
@@ -154,10 +154,11 @@ function drawConnection({ state, since, interval, answers, newest }) {
 }
 
 // One sentence that does not change every second: it is read out.
-function outage({ state, since, interval, answers, newest }) {
+function outage({ state, since, interval, answers, doing, newest }) {
   const values = newest === null ? "" : ` The values below are as of ${clock(newest)}.`;
   const every = interval === null ? "" : ` (one is expected about every ${Math.max(1, Math.round(interval / 1000))} s)`;
-  const why = answers === null ? "" : answers ? " The monitor responds, but publishes nothing new." : " The monitor does not respond.";
+  const busy = doing ? ` The monitor is ${doing}.` : " The monitor responds, but publishes nothing new.";
+  const why = answers === null ? "" : answers ? busy : " The monitor does not respond.";
   if (state === "stale") return `Stale: no new snapshot since ${clock(since)}${every}.${why}${values}`;
   if (answers) return `No live updates since ${clock(since)}: the monitor responds, but not with a stream; retrying.${values}`;
   return `Monitor unreachable since ${clock(since)}; retrying.${values}`;

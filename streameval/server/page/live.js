@@ -13,9 +13,10 @@ const PROBE_MS = 5000; // how long an answer may take, and the time between two 
 const PROMPT_MS = 2500; // an answer that took longer tells no time
 const KEPT = 9; // intervals, of which the median counts: an outage is not what to expect
 
-// `came(overview)`; `changed({ state, since, interval, answers })` every second and whenever something changes. `state` is
+// `came(overview)`; `changed({ state, since, interval, answers, doing })` every second and whenever something changes. `state` is
 // waiting, live, stale (no newer snapshot `since`) or lost (no connection `since`); `interval`: ms between snapshots;
-// `answers`: whether the monitor answers at all. Times are in ms. Returns { retry }.
+// `answers`: whether the monitor answers at all, and then `doing`: what counting waits for, if it says so. Times are in ms.
+// Returns { retry }.
 export function listen(came, changed) {
   let wait = FIRST_MS;
   let timer = null;
@@ -23,6 +24,7 @@ export function listen(came, changed) {
   let newest = null; // { number, time } of the newest snapshot
   let lost = null; // since when
   let answers = null;
+  let doing = "";
   let timed = false; // whether the monitor's clock has been asked for
   let probed = -Infinity;
   let reconnected = 0;
@@ -80,16 +82,17 @@ export function listen(came, changed) {
         connect();
       }
     } else answers = null;
-    changed({ ...found, interval: interval(), answers, newest: newest?.time ?? null });
+    changed({ ...found, interval: interval(), answers, doing, newest: newest?.time ?? null });
   }
 
-  // Whether the monitor answers, and what time it has.
+  // Whether the monitor answers, what time it has, and what it waits for.
   function probe() {
     const asked = (probed = Date.now());
     fetch("livez", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) }).then(
-      (answer) => {
-        answers = true;
+      async (answer) => {
         if (Date.now() - asked < PROMPT_MS) setBy(answer.headers.get("Date")); // else it was frozen, and its date is old
+        doing = (await answer.json().catch(() => null))?.awaited ?? ""; // a proxy may answer in its place
+        answers = true;
       },
       () => (answers = false),
     ).finally(() => (timed = true));

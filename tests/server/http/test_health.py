@@ -19,7 +19,16 @@ from streameval.settings.tree import ConfigError
 
 def test_the_process_is_alive_before_anything_else_is(client_of) -> None:
     client = client_of(create_app(Publisher(empty_snapshot(0.0)), Server(), version="1"))
-    assert client.get("/livez").json()["status"] == "alive"
+    assert client.get("/livez").json() == {"status": "alive", "checks": {}}
+
+
+def test_what_counting_waits_for_is_said(client_of) -> None:
+    publisher = Publisher(empty_snapshot(0.0))
+    publisher.awaited = lambda: "compiling a kernel, once on a machine"
+    client = client_of(create_app(publisher, Server(), version="1"))
+    found = client.get("/livez")
+    assert found.status_code == 200
+    assert found.json()["awaited"] == "compiling a kernel, once on a machine"
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/healthz"])

@@ -221,11 +221,14 @@ class Status(Stamped):
 
 
 class Health(Shape):
-    """A health answer; `checks` names what was checked, `degraded` lists problems that do not stop the monitor."""
+    """A health answer; `checks` names what was checked, `degraded` lists problems that do not stop the monitor. `awaited`: what
+    counting waits for at this moment.
+    """
 
     status: str
     checks: dict[str, bool]
     degraded: list[str] = Field(default=[])
+    awaited: str = Field(default="")
 
 
 class Compared(Shape):
