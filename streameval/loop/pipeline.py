@@ -203,6 +203,7 @@ class Pipeline:
             online_failures=usage.failures(partitions, self.settings.models),
             suspensions=tuple(one.suspended for m in partitions for one in m.learners if one.suspended is not None),
             attribution_window=self.settings.join.attribution_window,
+            windows=self._evaluator.windows,
             budget_used=usage.budgets(partitions, self.catalog),
             slice_values=usage.slice_values(self.catalog),
             deploys=self._comparisons.deploys,

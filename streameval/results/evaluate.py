@@ -91,6 +91,7 @@ class Evaluator:
         self._quantiles = quantiles
         self._pane = pane
         self._windows = list(windows)
+        self.windows = (ALL, *(format_duration(length * pane) for length in windows))  # their names
         self._reuse = Reuse()
         self._aucs = Aucs()
 
@@ -114,7 +115,7 @@ class Evaluator:
         end = self.end(parts)
         frames = [Frame(ALL, None, 0, end)]
         for index, length in enumerate(self._windows):
-            frames.append(Frame(format_duration(length * self._pane), index, end - length, end))
+            frames.append(Frame(self.windows[index + 1], index, end - length, end))
         return frames
 
     def results(self, parts: Sequence[PartTotals], unreliable: dict[str, str]) -> Results:

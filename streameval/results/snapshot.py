@@ -196,6 +196,7 @@ class Snapshot:
     in_transaction: Mapping[tuple[str, int], int] = field(default_factory=dict)  # of those: see `Source.in_transaction`
     ready: Mapping[str, bool] = field(default_factory=dict)  # named checks of /readyz
     attribution_window: int = 0  # ms
+    windows: tuple[str, ...] = ()  # the names of all, also of those without an impression at the moment
     checkpoints: CheckpointState | None = None  # None: no store
     history: HistoryState | None = None
     # by bounded table; at 1 the oldest is dropped, or the next rejected

@@ -72,6 +72,15 @@ def test_windows_hold_what_brute_force_says_also_when_a_batch_is_larger_than_a_w
         assert r.metrics["auc"] == pytest.approx(roc_auc_score(y, p), abs=1e-9)
 
 
+def test_windows_in_which_nothing_came_keep_their_names() -> None:
+    early = Shown("i", BASE, "u", 0.5)
+    snapshot = feed(make_pipeline(), [early, replace(early, id="later", ts=BASE + 7_200_000)], size=1)
+    quiet = feed(make_pipeline(), [early, Tap("none", BASE + 7_200_000)], size=1)
+    assert {r.window for r in snapshot.results} == {"5m", "1h", "24h", "all"}
+    assert {r.window for r in quiet.results} == {"24h", "all"}
+    assert snapshot.windows == quiet.windows == ("all", "5m", "1h", "24h")
+
+
 @pytest.mark.slow
 def test_windows_slide_while_the_stream_runs_and_equal_a_fresh_count() -> None:
     events = traffic(4000, minutes=90)

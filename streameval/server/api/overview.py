@@ -17,7 +17,7 @@ from streameval.results.snapshot import CheckpointState, PartitionState, Snapsho
 from streameval.server.api.answers import LAST_MS, result_json, rfc3339, series_json
 from streameval.server.api.degraded import degraded
 from streameval.server.api.schemas.status import Compared
-from streameval.server.api.selection import slice_values
+from streameval.server.api.selection import slice_values, windows
 
 _MOST_WORSE = 10  # live versions of a model whose verdicts are shown in full; all are named
 
@@ -127,7 +127,7 @@ def status(snapshot: Snapshot, version: str) -> dict[str, Any]:
         ],
         "objectives": objectives(snapshot),
         "sampling": snapshot.options.sampling.words(),
-        "windows": list(dict.fromkeys(r.window for r in snapshot.results.overall)),
+        "windows": windows(snapshot),
         "slices": slice_values(snapshot),
         "slice_values": {dimension: asdict(values) for dimension, values in snapshot.slice_values.items()},
         "metrics": list(names(snapshot.options)),

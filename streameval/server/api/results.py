@@ -20,7 +20,7 @@ from streameval.server.api.queries import BucketsQuery, OneResultQuery, ResultsQ
 from streameval.server.api.roc import roc_curve
 from streameval.server.api.schemas import results as schemas
 from streameval.server.api.score_bins import score_bins
-from streameval.server.api.selection import matching_results, one_series, one_slice, slice_values
+from streameval.server.api.selection import matching_results, one_series, one_slice, slice_values, windows
 from streameval.server.api.tables import CSV
 from streameval.server.http.problems import Problem, problem_responses, unknown
 from streameval.store.history.reader import HistoryReader
@@ -129,10 +129,9 @@ def _one_result(snapshot: Snapshot, query: OneResultQuery) -> Result:
     results = snapshot.results
     series = one_series(dict.fromkeys(r.series for r in results.overall), query)
     mine = [r for r in results.overall if r.series == series]
-    windows = list(dict.fromkeys(r.window for r in mine))
     window = query.window or "all"
-    if window not in windows:
-        raise unknown("window", window, windows)
+    if window not in windows(snapshot):
+        raise unknown("window", window, windows(snapshot))
     where = one_slice(slice_values(snapshot), query.slice)
     if where is None:
         found = [r for r in mine if r.window == window]
@@ -140,7 +139,8 @@ def _one_result(snapshot: Snapshot, query: OneResultQuery) -> Result:
         found = [row.result() for row in results.slices([series], window, *where)]
     if found:
         return found[0]
-    raise Problem(404, f'slice = "{query.slice}": this series has no data there in window {window}')
+    there = "" if where is None else f'slice = "{query.slice}": '
+    raise Problem(404, f"{there}this series has no data in window {window} now")
 
 
 def _roc(snapshot: Snapshot, result: Result, max_points: int) -> dict[str, Any]:

@@ -61,9 +61,9 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> Matching:
     results = snapshot.results
     series = set(matching_series(dict.fromkeys(r.series for r in results.overall), query))
     if query.window is not None:
-        windows = list(dict.fromkeys(r.window for r in results.overall))
-        if windows and query.window not in windows:  # before the first result no window is known
-            raise unknown("window", query.window, windows)
+        known = windows(snapshot)
+        if known and query.window not in known:
+            raise unknown("window", query.window, known)
     dimension, value = parse_slice(slice_values(snapshot), query.slice)
     overall: list[Result] = []
     rows: list[SliceRow] = []
@@ -73,6 +73,11 @@ def matching_results(snapshot: Snapshot, query: ResultsQuery) -> Matching:
         rows = results.slices(series, query.window, dimension, value)
     first = [*overall[: query.limit], *(row.result() for row in rows[: max(0, query.limit - len(overall))])]
     return Matching(first, len(overall) + len(rows))
+
+
+def windows(snapshot: Snapshot) -> list[str]:
+    """The names of all windows; none before the first snapshot."""
+    return list(dict.fromkeys((*snapshot.windows, *(r.window for r in snapshot.results.overall))))
 
 
 def models(snapshot: Snapshot) -> list[str]:

@@ -31,7 +31,7 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
     }
     doubt = _doubt(snapshot)
     if c is None:
-        reason = _nothing_yet(deploy)
+        reason = _nothing_yet(snapshot, deploy)
         return {
             **shared,
             **dict.fromkeys(("baseline", "setup", "comparison", "since", "looked", "alpha")),
@@ -78,10 +78,13 @@ def verdict_json(snapshot: Snapshot, model: str, candidate: str | None) -> dict[
     }
 
 
-def _nothing_yet(deploy: Deploy | None) -> str:
+def _nothing_yet(snapshot: Snapshot, deploy: Deploy | None) -> str:
     if deploy is None:
         return "no_deploy_yet"
-    return "no_traffic_yet" if deploy.noticed is None else "no_comparison_yet"
+    # a deploy is noticed by some traffic, of which the first impressions are less
+    seen = {(r.series.model, r.series.version) for r in snapshot.results.overall}
+    unseen = deploy.noticed is None and (deploy.model, deploy.version) not in seen
+    return "no_traffic_yet" if unseen else "no_comparison_yet"
 
 
 def _doubt(snapshot: Snapshot) -> str | None:

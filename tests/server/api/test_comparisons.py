@@ -12,6 +12,7 @@ import pytest
 from streameval.compare.reading.reading import COMPARED, Role
 from streameval.events.batch import Series
 from streameval.results.publish import Publisher
+from streameval.results.results import Results
 from streameval.results.snapshot import JoinHealth, empty_snapshot
 from streameval.server import create_app
 from streameval.server.api.overview import overview
@@ -146,6 +147,14 @@ def test_before_there_is_a_comparison_the_verdict_is_undecided_and_says_why(ask)
         assert (body["candidate"], body["reason"], body["reason_auc"]) == (candidate, reason, reason)
         assert (body["impressions"], body["difference_auc"], body["setup"]) == (0, None, None)
     assert ask(VERDICT, deploys=(deploy(), newer)).json()["candidate"] == "v3"
+
+
+def test_an_announced_version_with_little_traffic_is_not_said_to_have_none(ask, build) -> None:
+    """Until a percent or 1,000 impressions it is not noticed, and was said to have no traffic, as if its name were misspelt."""
+    awaited = deploy(1, "v4", noticed=None, announced=True)
+    results = (build.result(Series("default", "v4", "logged"), "all"),)
+    body = ask(f"{VERDICT}?candidate=v4", deploys=(awaited,), comparisons=(), results=Results.of(results)).json()
+    assert (body["verdict"], body["reason"]) == ("undecided", "no_comparison_yet")
 
 
 def test_an_unhealthy_join_makes_a_verdict_unreliable(ask, build) -> None:

@@ -226,3 +226,15 @@ def test_a_limit_keeps_the_newest_panes(client) -> None:
     (line,) = client.get("/api/v1/series?metric=auc&version=v1&limit=2").json()["series"]
     assert line["truncated"]
     assert [p["start"] for p in line["points"]] == ["2024-05-01T11:28:00.000Z", "2024-05-01T11:29:00.000Z"]
+
+
+def test_a_window_in_which_nothing_is_now_is_empty_and_not_unknown(client_of, build) -> None:
+    """After a quiet night it was a 404 for whoever asks for the last minutes."""
+    results = (build.result(build.snapshot().results[0].series, "all"),)
+    snapshot = build.snapshot(results=results, windows=("all", "5m", "1h"))
+    client = client_of(create_app(Publisher(snapshot), Server(), version="1"))
+    found = client.get("/api/v1/results?window=5m")
+    assert (found.status_code, found.json()["matched"]) == (200, 0)
+    assert client.get("/api/v1/status").json()["windows"] == ["all", "5m", "1h"]
+    assert "this series has no data in window 5m now" in client.get("/api/v1/scores?window=5m").json()["detail"]
+    assert 'window = "2m": unknown' in client.get("/api/v1/results?window=2m").json()["detail"]
