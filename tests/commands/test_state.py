@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from streameval.commands.client import MonitorClient
 from streameval.commands.columns import duration
 from streameval.compare.reading.reading import Role
 from streameval.events.batch import Series
@@ -97,6 +99,19 @@ def test_an_old_snapshot_for_which_a_kernel_is_compiled_says_so(stage) -> None:
     code, said = run("status", "--url", stage.handle.url)
     assert code == 4
     assert "s old: the monitor is compiling a kernel, once on a machine" in said
+
+
+def test_the_state_of_a_monitor_behind_a_proxy_that_hides_its_health_is_told(stage, monkeypatch) -> None:
+    ask = MonitorClient._ask
+
+    def hidden(self: MonitorClient, method: str, path: str, *body: Mapping[str, Any]) -> dict[str, Any]:
+        return ask(self, method, "/nowhere" if path == "/livez" else path, *body)
+
+    monkeypatch.setattr(MonitorClient, "_ask", hidden)
+    publish(stage, taken_at=time.time() - 4000.0, started_at=time.time() - 4010.0)
+    code, said = run("status", "--url", stage.handle.url)
+    assert code == 4
+    assert "STALE" in said
 
 
 def test_a_monitor_that_is_not_ready_says_why(stage) -> None:
